@@ -14,27 +14,12 @@ from handover_manager.queries.logged import LoggedBatch
 from replication_manager.protocol.groups import logged
 from rhino_core.ids import StoreVersion, VirtualNode
 from rhino_model.handovers import DrainView, Phase, groups_of
+from tests.handover_manager.support.together import WEIGHTS
 from tests.handover_manager.together import NODES, OPERATORS, World
 from workloads.adaptation.scene import JOB
 
 SEEDS = 40
 STEPS = 250
-WEIGHTS = {
-    World.pass_time: 30,
-    World.begin_batch: 20,
-    World.end_batch: 20,
-    World.answer: 30,
-    World.catch_up: 12,
-    World.idle: 4,
-    World.hand_over_some: 6,
-    World.remove_if_safe: 6,
-    World.drop_excess: 3,
-    World.drain: 3,
-    World.cancel: 1,
-    World.lose_worker: 1,
-    World.intrude: 1,
-    World.restart_manager: 1,
-}
 
 
 def run(seed: int) -> World:

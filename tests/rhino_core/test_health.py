@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -16,20 +15,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from rhino_core.health import Health
 from rhino_core.metrics import CollectorRegistry, exporting
 from rhino_core.rpc.channel import sync_channel
-from tests.rhino_core.test_metrics import Daemon
+from tests.rhino_core.support.health import asked
+from tests.rhino_core.support.metrics import Daemon
 
 pytestmark = pytest.mark.timeout(120)
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
-
-
-def asked(port: int, path: str, method: str = "GET") -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    try:
-        connection.request(method, path)
-        reply = connection.getresponse()
-        return reply.status, reply.read().decode()
-    finally:
-        connection.close()
 
 
 def of_grpc(address: str, service: str = "") -> int:

@@ -17,8 +17,8 @@ from rhino_core.errors import UnavailableError
 from rhino_core.health import Health
 from rhino_core.http_server import CONNECTIONS_MAX, NO_ROOM, OF_ADDRESS_MAX, SILENT, Pages, serving
 from rhino_core.metrics import CollectorRegistry, exporting
-from tests.rhino_core.test_health import asked
-from tests.rhino_core.test_metrics import Daemon, free_port
+from tests.rhino_core.support.health import asked
+from tests.rhino_core.support.metrics import Daemon, free_port
 
 GET = b"GET /healthz HTTP/1.1\r\n\r\n"
 

@@ -25,7 +25,7 @@ from rhino_core.rpc.parts import PART_BYTES, in_parts
 from rhino_core.rpc.server import Server
 from rhino_core.settings import ManagerSettings
 from rhino_pb import common_pb2, replication_pb2, replication_pb2_grpc
-from tests.rhino_core.test_metrics import free_port
+from tests.rhino_core.support.metrics import free_port
 
 
 @pytest.mark.timeout(60)

@@ -13,7 +13,7 @@ from replication_manager.protocol.placement.lagging import Laggards
 from replication_manager.protocol.workers.membership import Membership
 from replication_manager.protocol.workers.worker_record import WorkerRecord
 from tests.simulation.grey import KINDS, Kind, violation
-from tests.simulation.test_simulation import in_ci_and_more
+from tests.simulation.support.simulation import in_ci_and_more
 from worker_runtime.protocol.chain.outbox import Outbox
 
 SEEDS_IN_CI, SEEDS = 3, 6

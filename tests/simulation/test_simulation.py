@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,7 @@ from tests.simulation.guest_bugs import GUEST_BUGS
 from tests.simulation.seam_bugs import SEAM_BUGS, files_come_by_the_wall_clock
 from tests.simulation.seeds import failures, run, usable_processors
 from tests.simulation.spread import SpreadCluster
+from tests.simulation.support.simulation import in_ci_and_more
 
 # By replication factor: one copy and guests, one link, two, rings of three and more among the members.
 SEEDS_IN_CI = {0: 25, 1: 40, 2: 20, 3: 7}
@@ -36,13 +36,6 @@ ONLY_WITH_TWO = [acks_of_another_epoch_are_passed_on, no_new_offer_to_who_has_st
 PLANTED = (*BUGS, *EPOCH_BUGS, *GUEST_BUGS, *SEAM_BUGS)
 ONLY_WITH_ONE = [files_come_by_the_wall_clock]  # a matter of one worker: with more of them each has fewer files to lose
 FOUND = [(bug, r) for bug in PLANTED for r in (1, 2) if bug not in (ONLY_WITH_TWO if r == 1 else ONLY_WITH_ONE)]
-
-
-def in_ci_and_more(ci: int, seeds: int, *of: object) -> list[Any]:
-    """Parameters of a test: the first seeds, and those that CI has no time for; `of` are the parameters before them."""
-    name = "".join(f"{value}-" for value in of)
-    more = pytest.param(*of, range(ci, seeds), id=f"{name}{ci}-{seeds}", marks=pytest.mark.nightly)
-    return [pytest.param(*of, range(ci), id=f"{name}{ci}"), more]
 
 
 @pytest.mark.timeout(1200)  # a minute of all processors, which others may use as well

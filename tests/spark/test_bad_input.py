@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,14 +11,13 @@ import pytest
 from rhino import rhino_conf
 from rhino.testing import LocalCluster
 from rhino.testing.conf import stock_settings
-from rhino.testing.spark_daemons import lean_jvm
 from spark_connector.conf import PROVIDER_CLASSES, state_conf
+from tests.spark.support.bad_input import Outcome, run_sessions
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 CHANGELOGS = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-REPOSITORY = Path(__file__).parents[2]
 SOMEBODY = 12345  # a Unix user
 CONTEXT_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"  # the first choice
@@ -30,37 +26,6 @@ SNAPSHOTS = {
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "1",
     "spark.sql.streaming.stateStore.maintenanceInterval": "200ms",
 }
-SMALL = {
-    "spark.master": "local[1]",
-    "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.driver.memory": "600m",
-    "spark.driver.extraJavaOptions": " ".join(lean_jvm()),
-    "spark.log.level": "WARN",
-}
-
-
-@dataclass(frozen=True)
-class Outcome:
-    done: bool
-    error: str
-    conf: dict[str, str]  # of the session; empty when there was none
-    offsets: bool  # whether the checkpoint's offset log has an entry
-
-
-def run_sessions(folder: Path, cases: dict[str, dict[str, str]]) -> tuple[dict[str, Outcome], str]:
-    """Runs two batches of an aggregation under each set of settings; the outcomes by name, and the log.
-
-    Cases that share the part of their name before ":" share a query checkpoint.
-    """
-    request = json.dumps({name: SMALL | conf for name, conf in cases.items()})
-    command = [sys.executable, "-m", "tests.spark.sessions", str(folder)]
-    result = subprocess.run(
-        command, cwd=REPOSITORY, input=request, capture_output=True, text=True, timeout=280, check=False
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
-    outcomes = {name: Outcome(**value) for name, value in json.loads(result.stdout.splitlines()[-1]).items()}
-    return outcomes, result.stderr
 
 
 def somebodys(path: Path) -> Path:

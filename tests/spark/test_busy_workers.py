@@ -19,7 +19,7 @@ from rhino.testing import ClusterShape, LocalCluster
 from tests.spark.conftest import wait_for
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch, job
-from tests.spark.test_drain import NAME, loads
+from tests.spark.support.drain import NAME, loads
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(300)]
 PARTITIONS = 6

@@ -11,7 +11,7 @@ from rhino import rhino_conf
 from rhino.client.overview import GroupView, fetch_overview
 from rhino.testing import LocalCluster
 from tests.spark.conftest import wait_for
-from tests.spark.test_bad_input import run_sessions
+from tests.spark.support.bad_input import run_sessions
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(300)]
 

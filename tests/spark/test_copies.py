@@ -18,7 +18,7 @@ from rhino.testing import LocalCluster
 from tests.spark.conftest import SharedSession
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch, job
-from tests.spark.test_bad_input import REPOSITORY, SMALL
+from tests.spark.support.bad_input import REPOSITORY, SMALL
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(300)]
 PARTITIONS = {"spark.sql.shuffle.partitions": "2"}

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from rhino import HandoverClient, Kind, Phase, Strategy
 from rhino.client.overview import fetch_overview
@@ -17,10 +15,9 @@ from rhino.testing import LocalCluster
 from tests.spark.conftest import wait_for
 from tests.spark.queries import QUERIES, ROWS_PER_BATCH, aggregation
 from tests.spark.run import Run, assert_equals_batch, job
+from tests.spark.support.drain import NAME, PARTITIONS, busiest, loads
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-PARTITIONS = 6
-NAME = "aggregation"
 
 
 @pytest.fixture
@@ -35,30 +32,6 @@ def spark(own_cluster: LocalCluster) -> Iterator[SparkSession]:
     session = own_cluster.session("drain", {"spark.sql.shuffle.partitions": str(PARTITIONS)})
     yield session
     session.stop()
-
-
-def loads(running: StreamingQuery, since: int) -> Counter[str]:
-    """Rhino's figures of the batches from `since` on, summed."""
-    found = Counter[str]()
-    for progress in running.recentProgress:
-        if progress.batchId >= since:
-            for operator in progress.stateOperators:
-                found.update({name: value for name, value in operator.customMetrics.items() if "rhino" in name})
-    return found
-
-
-def busiest(cluster: LocalCluster) -> tuple[str, int]:
-    """The worker that most virtual nodes are meant to run on, once all have a worker and a holder beside it."""
-
-    def settled() -> bool:
-        view = job(cluster, NAME)
-        nodes = view.virtual_nodes if view else ()
-        return len(nodes) == PARTITIONS and all(n.actual_worker and len(n.holders) > 1 for n in nodes)
-
-    wait_for(settled, "every virtual node has a worker and a replica")
-    view = job(cluster, NAME)
-    assert view is not None
-    return Counter(node.desired_worker for node in view.virtual_nodes).most_common(1)[0]
 
 
 def rows_told(cluster: LocalCluster) -> int:

@@ -21,7 +21,7 @@ from tests.spark.joined import bonuses, write
 from tests.spark.modified import POINT, SCORED
 from tests.spark.queries import ROWS_PER_BATCH
 from tests.spark.run import Run, assert_same_rows
-from tests.spark.test_modify_refusals import Gate
+from tests.spark.support.modify_refusals import Gate
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(300)]
 SETTINGS = {"spark.sql.shuffle.partitions": "2", f"{STREAMING}.stateStore.providerClass": SPARK_PROVIDER}

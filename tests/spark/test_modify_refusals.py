@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,8 @@ from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.inserted import REFUSED_FUNCTIONS
 from tests.spark.modified import NUMBERED, POINT, functions, needs_a_module, numbered_batch
 from tests.spark.run import Run, assert_same_rows
-from tests.spark.test_bad_input import run_sessions
+from tests.spark.support.bad_input import run_sessions
+from tests.spark.support.modify_refusals import Gate
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 SETTINGS = {"spark.sql.shuffle.partitions": "2"}
@@ -40,20 +40,6 @@ def spark(shared: SharedSession) -> Iterator[SparkSession]:
 @pytest.fixture(scope="module")
 def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run(spark, NUMBERED, tmp_path_factory.mktemp("numbered"))
-
-
-class Gate:
-    """Holds a batch after its output is written, before it is committed."""
-
-    def __init__(self) -> None:
-        self.closed, self.held, self.batch = threading.Event(), threading.Event(), -1
-
-    def written(self, batch: int) -> None:
-        if not self.closed.is_set():
-            return
-        self.batch = batch
-        self.held.set()
-        wait_for(lambda: not self.closed.is_set(), "the gate opens")
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ from spark_connector.query_checkpoint import PROVIDER_KEY
 from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.queries import ROWS_PER_BATCH, StatefulQuery, consumed, events_of, source
 from tests.spark.run import Run, assert_same_rows, job
-from tests.spark.test_named_schemas import totals, totals_of, unnamed
-from tests.spark.test_restructure import counted, query, read
+from tests.spark.support.named_schemas import totals, totals_of, unnamed
+from tests.spark.support.restructure import counted, query, read
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(420)]
 SETTINGS = {

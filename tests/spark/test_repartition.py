@@ -18,7 +18,7 @@ from tests.spark.conftest import SharedSession
 from tests.spark.operators import OPERATORS
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_same_rows
-from tests.spark.test_takeover import Tool, wait_until_over
+from tests.spark.support.takeover import Tool, wait_until_over
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(420)]
 SETTINGS = {

@@ -17,7 +17,7 @@ from rhino_core.ids import parse_name
 from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch
-from tests.spark.test_takeover import wait_until_over
+from tests.spark.support.takeover import wait_until_over
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 SETTINGS = {

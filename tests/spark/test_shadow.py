@@ -27,6 +27,7 @@ from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.modified import SCORED, scored
 from tests.spark.queries import QUERIES, ROWS_PER_BATCH, consumed, source
 from tests.spark.run import Run, assert_same_rows
+from tests.spark.support.shadow import written
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(420)]
 SETTINGS = {"spark.sql.shuffle.partitions": "2"}
@@ -60,10 +61,6 @@ def failing(spark: SparkSession) -> DataFrame:
 
     rows = source(spark).select((F.col("value") % 89).alias("k"), F.udf(score, LongType())("value").alias("y"))
     return rows.groupBy("k").agg(F.count(F.lit(1)).alias("n"), F.sum("y").alias("s"))
-
-
-def written(run: Run) -> Callable[[SparkSession, int], DataFrame]:
-    return lambda spark, batch: spark.read.parquet(f"{run.output}/{batch}").drop("batch_id")
 
 
 def stop(run: Run, running: StreamingQuery) -> int:

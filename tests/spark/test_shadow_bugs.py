@@ -18,7 +18,7 @@ from tests.spark.conftest import SharedSession
 from tests.spark.modified import SCORED
 from tests.spark.queries import ROWS_PER_BATCH, source
 from tests.spark.run import Run
-from tests.spark.test_shadow import written
+from tests.spark.support.shadow import written
 
 # test_shadow.py has two of them in CI: a wrong value of a rare key, and an error.
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]

@@ -14,7 +14,7 @@ from rhino.testing.network import Namespaces
 from tests.spark.conftest import wait_for
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch
-from tests.spark.test_drain import NAME, PARTITIONS, busiest, loads
+from tests.spark.support.drain import NAME, PARTITIONS, busiest, loads
 
 pytestmark = [
     pytest.mark.spark,

@@ -11,7 +11,7 @@ from rhino.testing import LocalCluster
 from tests.spark.conftest import wait_for
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch, job
-from tests.spark.test_drain import loads
+from tests.spark.support.drain import loads
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(240)]
 NAME = "aggregation"

@@ -17,7 +17,7 @@ from spark_connector.takeover.hdfs_state import CHANGELOGS_KEY, HDFS_PROVIDER
 from tests.spark.operators import OPERATORS
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch
-from tests.spark.test_takeover import RHINO, SETTINGS, STOCK, Tool, advance, refused, remove_state, wait_until_over
+from tests.spark.support.takeover import RHINO, SETTINGS, STOCK, Tool, advance, refused, remove_state, wait_until_over
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(600)]
 FORMER = {  # provider, and whether it writes changelogs

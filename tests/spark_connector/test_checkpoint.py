@@ -13,10 +13,8 @@ from rhino import rhino_checkpoint
 from rhino_core.errors import IntegrityError, InvalidRequestError, InvalidSettingError, PreconditionError, UnknownError
 from rhino_core.ids import StoreId, StoreVersion, Version
 from spark_connector.checkpoint import user_location
-from spark_connector.conf import PROVIDER_CLASSES
 from spark_connector.query_checkpoint import JOIN_STORES, PROVIDER_KEY, QueryCheckpoint
-
-STOCK, RHINO = PROVIDER_CLASSES["checkpoint"], PROVIDER_CLASSES["provider"]
+from tests.spark_connector.support.checkpoint import RHINO, STOCK, make
 
 
 @pytest.mark.parametrize(
@@ -56,19 +54,6 @@ def test_a_location_on_rhino_is_a_place_of_the_user(location: str, place: str) -
 def test_a_wrong_location_is_named(location: str) -> None:
     with pytest.raises(InvalidSettingError, match=location):
         rhino_checkpoint(location)
-
-
-def make(folder: Path, ids: dict[str, list[list[str]]], *, log: str = "v2", batches: int = 2) -> QueryCheckpoint:
-    """A checkpoint with these checkpoint ids in its newest batch."""
-    for name in ("offsets", "commits", "state"):
-        (folder / name).mkdir(parents=True)
-    (folder / "metadata").write_text('{"id":"job-1"}')
-    for batch in range(batches):
-        conf = {"conf": {PROVIDER_KEY: STOCK, "other": "ä"}, "batchWatermarkMs": 0}
-        (folder / "offsets" / str(batch)).write_text(f'v1\n{json.dumps(conf)}\n{{"offset":1}}\n-')
-        (folder / "offsets" / f".{batch}.crc").write_bytes(b"crc")
-        (folder / "commits" / str(batch)).write_text(f"{log}\n" + json.dumps({"stateUniqueIds": ids}))
-    return QueryCheckpoint(folder)
 
 
 def test_the_newest_versions_of_all_stores(tmp_path: Path) -> None:

@@ -16,10 +16,9 @@ from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.rpc.sidecar import SidecarSession
 from spark_connector.takeover import AdoptOptions, Outcome, adopt, release
 from tests.query_evolution.structure.described import write_versioned
-from tests.spark_connector.test_checkpoint import make
+from tests.spark_connector.support.checkpoint import make
+from tests.spark_connector.support.takeover import SST, session
 from tests.worker_runtime.cluster import Cluster, Process, zip_bytes
-
-SST = "SSTs/000001-x.sst"
 
 
 def checkpoint_with_snapshot(folder: Path) -> QueryCheckpoint:
@@ -34,10 +33,6 @@ def checkpoint_with_snapshot(folder: Path) -> QueryCheckpoint:
     (store / "_metadata").mkdir()
     (store / "_metadata" / "schema").write_bytes(b"schema")
     return checkpoint
-
-
-def session(process: Process) -> SidecarSession:
-    return SidecarSession(process.settings.socket, JobSettings(), client="test", timeout_s=20)
 
 
 def run_adopt(process: Process, folder: Path, *, dry_run: bool = False) -> Outcome:

@@ -20,8 +20,8 @@ from spark_connector.takeover.format1 import files_of_format_1
 from spark_connector.takeover.former_stores import prefix_columns
 from spark_connector.takeover.found import examine
 from spark_connector.takeover.hdfs_state import HDFS_PROVIDER, former_bytes
-from tests.spark_connector.test_checkpoint import make
-from tests.spark_connector.test_takeover import SST, session
+from tests.spark_connector.support.checkpoint import make
+from tests.spark_connector.support.takeover import SST, session
 from tests.worker_runtime.cluster import Cluster, Process, zip_bytes
 from worker_runtime.verify import changelog, lz4_blocks
 

@@ -19,15 +19,11 @@ from rhino_core.records import encode
 from rhino_model.decisions import Outcome
 from rhino_model.handovers import Phase
 from rhino_model.intents import Request
+from tests.handover_manager.support.adaptation import skewed
 from workloads.adaptation.scene import JOB, group
 from workloads.adaptation.world import ACT, INTERVAL_S, World
 
 ENOUGH = 60  # batches in which adaptation can see, act and verify
-
-
-def skewed(partition: int, at: float) -> float:
-    """The partitions of the first of four workers have four times the load of the others."""
-    return 4.0 if partition % 4 == 0 else 1.0
 
 
 def world(load: object = skewed, policy: Policy = ACT) -> World:

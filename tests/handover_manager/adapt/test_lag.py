@@ -9,7 +9,7 @@ import pytest
 from handover_manager.adapt.lag import BEHIND, KEPT, Lags
 from rhino_model.decisions import Outcome
 from rhino_model.loads import SourceLag
-from tests.handover_manager.adapt.test_adaptation import skewed
+from tests.handover_manager.support.adaptation import skewed
 from workloads.adaptation.world import ACT, World
 
 ENOUGH = 60  # batches in which adaptation can see, act and verify

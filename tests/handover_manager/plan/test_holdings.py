@@ -17,7 +17,7 @@ from rhino_core.ids import GroupId
 from rhino_core.planning.model import Model
 from rhino_model.handovers import Plan
 from rhino_model.intents import Drain, Intent, Rebalance, Request, ScaleIn, ScaleOut, Weight
-from tests.handover_manager.test_together import WEIGHTS
+from tests.handover_manager.support.together import WEIGHTS
 from tests.handover_manager.together import World
 from workloads.adaptation.scene import JOB, Cluster, group, node
 

@@ -18,7 +18,7 @@ from rhino_model.codec import encode as encode_message
 from rhino_model.handovers import Plan
 from rhino_model.intents import Drain, Rebalance, Request, Weight
 from rhino_pb import handover_pb2 as pb
-from tests.handover_manager.plan.test_work import report, running
+from tests.handover_manager.support.work import report, running
 from workloads.adaptation.scene import JOB, Play, node
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,30 +13,14 @@ from handover_manager.service.messages import job_to_pb
 from handover_manager.view import TaskGroup
 from rhino.client.overview import JobView
 from rhino_core import errors
-from rhino_core.ids import StoreId, StoreVersion, Version
 from rhino_model.codec import decode
 from rhino_model.intents import Rebalance, Request, ScaleOut, Weight
 from rhino_pb import common_pb2
 from rhino_pb import handover_pb2 as pb
-from workloads.adaptation.scene import JOB, RUN, Cluster, Play, group, node
+from tests.handover_manager.support.work import report, running
+from workloads.adaptation.scene import JOB, RUN, Play
 
 CHAINS = ("w1 w2", "w1 w2", "w1 w2", "w2 w1")
-
-
-def running(*chains: str, workers: str = "w1 w2") -> Play:
-    cluster = Cluster(*workers.split())
-    for partition, chain in enumerate(chains):
-        cluster.chain(group(0, partition), chain)
-    play = Play(cluster)
-    play.see()
-    play.begin(TaskGroup(0, (0,), len(chains)))
-    return play
-
-
-def report(play: Play, batch: int, work: Mapping[str, Work], run_id: str = RUN) -> None:
-    version = StoreVersion(StoreId(JOB, 0, 0, "default"), Version(batch + 1, f"id-{batch}"))
-    reported = {node(name): figures for name, figures in work.items()}
-    play(ev.BatchLogged(play.session(), JOB, run_id, batch, (version,), reported))
 
 
 def moves(play: Play, by: Weight) -> dict[str, str]:

@@ -14,7 +14,7 @@ from rhino import HandoverClient
 from rhino.cli.main import app
 from rhino_core.errors import UnknownError
 from tests.handover_manager.cluster import BatchLoad, eventually
-from tests.handover_manager.service.test_service import JOB, Scene
+from tests.handover_manager.support.service import JOB, Scene
 
 pytestmark = pytest.mark.timeout(120)
 BATCHES = 22  # the first ones under a map are left out, and four windows have four batches each

@@ -13,7 +13,7 @@ from rhino_core.errors import PreconditionError
 from rhino_core.ids import StoreId, StoreVersion, Version
 from rhino_pb import replication_pb2
 from tests.handover_manager.cluster import TIMEOUT_S, FakeDriver, until
-from tests.handover_manager.service.test_service import JOB, Scene
+from tests.handover_manager.support.service import JOB, Scene
 
 pytestmark = pytest.mark.timeout(60)
 HOME, COPY = "file:/ckpt/q", "file:/ckpt/copy"

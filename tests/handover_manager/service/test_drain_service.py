@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from rhino import Drain, HandoverClient, Kind, Phase, Rebalance, Strategy, Weight
 from rhino.cli.main import app
@@ -16,7 +16,8 @@ from rhino_core.errors import PreconditionError, RhinoError, UnknownError
 from rhino_pb import handover_pb2 as pb
 from rhino_pb import replication_pb2
 from tests.handover_manager.cluster import TIMEOUT_S, FakeDriver, until
-from tests.handover_manager.service.test_service import G0, G1, JOB, Scene
+from tests.handover_manager.support.drain_service import rhino
+from tests.handover_manager.support.service import G0, G1, JOB, Scene
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -45,13 +46,6 @@ class Batches:
     async def stop(self) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-
-
-async def rhino(scene: Scene, *arguments: str) -> Result:
-    result = await asyncio.to_thread(CliRunner().invoke, app, [*arguments, "--manager", scene.manager.address])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 async def test_a_drain_while_the_query_is_idle(scene: Scene) -> None:

@@ -6,7 +6,7 @@ from handover_manager.events import ExecutorChanged, PushLocations
 from handover_manager.plan.locations import Location
 from handover_manager.service.driver_messages import command_of, executor_changed_of
 from rhino_pb import handover_pb2 as pb
-from tests.handover_manager.service.test_service import JOB
+from tests.handover_manager.support.service import JOB
 
 PUSH = PushLocations(
     session=1,

@@ -17,7 +17,7 @@ from rhino.client.overview import Overview, fetch_overview
 from rhino_core import failpoints
 from rhino_core.errors import RhinoError
 from tests.handover_manager.cluster import FakeDriver, FakeSidecar, eventually, until
-from tests.handover_manager.service.test_service import G0, JOB
+from tests.handover_manager.support.service import G0, JOB
 
 pytestmark = pytest.mark.timeout(120)
 ROOT = Path(__file__).resolve().parents[3]

@@ -13,10 +13,10 @@ from typer.testing import CliRunner, Result
 from rhino import HandoverClient
 from rhino.cli.main import app
 from rhino_core.errors import InvalidRequestError, PreconditionError, RhinoError, UnknownError
-from rhino_pb import handover_pb2 as pb
 from rhino_pb import replication_pb2
 from tests.handover_manager.cluster import TIMEOUT_S, FakeDriver, eventually, until
-from tests.handover_manager.service.test_service import G0, G1, JOB, Scene
+from tests.handover_manager.support.forget_service import jobs, stopped
+from tests.handover_manager.support.service import G0, G1, JOB, Scene
 
 pytestmark = pytest.mark.timeout(60)
 DAY_S = 24 * 3600.0
@@ -32,14 +32,6 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     await eventually(lambda: stopped(made), "the query has ended")
     yield made
     await made.close()
-
-
-async def jobs(scene: Scene) -> list[pb.JobStatus]:
-    return list((await scene.stub.ListJobs(pb.ListJobsRequest(), timeout=TIMEOUT_S)).jobs)
-
-
-async def stopped(scene: Scene) -> bool:
-    return [job.connected for job in await jobs(scene)] == [False]
 
 
 async def rhino(scene: Scene, *arguments: str) -> Result:

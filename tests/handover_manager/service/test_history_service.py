@@ -18,9 +18,9 @@ from rhino_core.security.caller import CALLER
 from rhino_core.security.identity import Identity, Role
 from rhino_pb import handover_pb2 as pb
 from tests.handover_manager.cluster import eventually, until
-from tests.handover_manager.service.test_drain_service import rhino
-from tests.handover_manager.service.test_forget_service import stopped
-from tests.handover_manager.service.test_service import JOB, Scene
+from tests.handover_manager.support.drain_service import rhino
+from tests.handover_manager.support.forget_service import stopped
+from tests.handover_manager.support.service import JOB, Scene
 
 pytestmark = pytest.mark.timeout(60)
 ALICE = "rhino://c/operator/alice"

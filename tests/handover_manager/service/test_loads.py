@@ -18,7 +18,7 @@ from rhino_core.errors import UnavailableError, UnknownError
 from rhino_core.ids import VirtualNode
 from rhino_model.loads import SourceLag
 from tests.handover_manager import cluster
-from tests.handover_manager.service.test_service import JOB, Scene
+from tests.handover_manager.support.service import JOB, Scene
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -10,7 +10,7 @@ import pytest
 from handover_manager.service import pace
 from handover_manager.service.pace import AT_ONCE, CALLERS_MAX, EVERY_S, Pace
 from rhino_pb import handover_pb2 as pb
-from tests.handover_manager.service.test_service import JOB, Scene
+from tests.handover_manager.support.service import JOB, Scene
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -18,7 +18,7 @@ from query_evolution.modify.record import Change, Kind
 from rhino_core.errors import AlreadyThereError, PreconditionError
 from spark_connector.facts import create_fact
 from spark_connector.query_checkpoint import QueryCheckpoint
-from tests.spark_connector.test_checkpoint import make
+from tests.spark_connector.support.checkpoint import make
 
 IDS = {"0": [["a"], ["b"]]}
 

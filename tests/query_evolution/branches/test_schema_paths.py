@@ -13,7 +13,7 @@ from spark_connector import operator_metadata
 from spark_connector.operator_metadata import renamed_root
 from spark_connector.query_checkpoint import QueryCheckpoint
 from tests.query_evolution.structure.described import write_versioned
-from tests.spark_connector.test_checkpoint import make
+from tests.spark_connector.support.checkpoint import make
 
 FAMILIES = {"total": "k int -> n long"}
 NAME = "transformWithStateExec"

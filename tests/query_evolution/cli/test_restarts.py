@@ -13,7 +13,7 @@ from query_evolution.replace.core import Answer, End
 from query_evolution.replace.folder import RestartFolder
 from rhino.cli.main import app
 from spark_connector.run_locks import RIGHT
-from tests.query_evolution.replace.test_folder import LOCKER
+from tests.query_evolution.support.folder import LOCKER
 
 
 def rhino(*arguments: str | Path) -> str:

@@ -19,9 +19,9 @@ from rhino_core.errors import PreconditionError, UnknownError
 from rhino_core.ids import StoreId, Version
 from rhino_pb import sidecar_pb2
 from spark_connector.query_checkpoint import QueryCheckpoint
-from tests.spark_connector.test_checkpoint import make
+from tests.spark_connector.support.checkpoint import make
 from tests.worker_runtime.cluster import Client, Cluster, changelog_bytes
-from tests.worker_runtime.scenarios.test_with_manager import manager, settings_of
+from tests.worker_runtime.support.with_manager import manager, settings_of
 
 STORES = [StoreId("job-1", 0, partition, "default") for partition in (0, 1)]
 IDS = {"0": [["a"], ["b"]]}

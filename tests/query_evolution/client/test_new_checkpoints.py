@@ -20,9 +20,9 @@ from query_evolution import branch, restructure
 from rhino_core import failpoints
 from spark_connector import operator_metadata
 from spark_connector.query_checkpoint import QueryCheckpoint
-from tests.query_evolution.client.test_rebuild import write_state
-from tests.query_evolution.client.test_restructure import COUNT, OLD, RECENT, USERS, check_opens, made
 from tests.query_evolution.structure.described import PARTITIONS, write_versioned
+from tests.query_evolution.support.rebuild import write_state
+from tests.query_evolution.support.restructure import COUNT, OLD, RECENT, USERS, check_opens, made
 from tests.worker_runtime.cluster import Cluster
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -20,7 +20,7 @@ from rhino_pb import handover_pb2
 from spark_connector.query_checkpoint import QueryCheckpoint
 from tests.query_evolution.structure.described import write_checkpoint, write_operators
 from tests.worker_runtime.cluster import Cluster, changelog_bytes
-from tests.worker_runtime.scenarios.test_with_manager import manager, settings_of
+from tests.worker_runtime.support.with_manager import manager, settings_of
 
 COUNT = "stateStoreSave: k long -> count long?"
 USERS = "dedupe: user string -> "

@@ -17,7 +17,9 @@ from rhino_core.errors import AlreadyThereError, PreconditionError
 from rhino_core.ids import StoreId, Version
 from rhino_pb import sidecar_pb2
 from spark_connector.query_checkpoint import QueryCheckpoint
-from tests.query_evolution.client.test_restructure import (
+from tests.query_evolution.structure.described import PARTITIONS, write_rebuilt, write_sketch
+from tests.query_evolution.support.rebuild import REBUILT_JOB, write_state
+from tests.query_evolution.support.restructure import (
     BATCHES,
     COUNT,
     NEW,
@@ -28,23 +30,8 @@ from tests.query_evolution.client.test_restructure import (
     made,
     run,
 )
-from tests.query_evolution.structure.described import PARTITIONS, write_rebuilt, write_sketch
 from tests.worker_runtime.cluster import Cluster, changelog_bytes
-from tests.worker_runtime.push.test_resume import statistics
-
-REBUILT_JOB = "job-2"
-
-
-async def write_state(cluster: Cluster, folder: Path, described: tuple[str, ...] = NEW) -> QueryCheckpoint:
-    """The rebuilt checkpoint, with state on the workers: each partition is owned by the other one than the former's."""
-    for partition in range(PARTITIONS):
-        async with cluster.sidecars["ba"[partition]].attach() as client:
-            for operator in range(len(described)):
-                store = StoreId(REBUILT_JOB, operator, partition, "default")
-                names = [Version(batch + 1, f"r{operator}-{partition}-{batch}") for batch in range(BATCHES)]
-                for batch, name in enumerate(names):
-                    await client.commit(store, name, changelog_bytes(50 + batch), names[:batch])
-    return write_rebuilt(folder / "rebuilt", described, batches=BATCHES)
+from tests.worker_runtime.support.resume import statistics
 
 
 async def received(cluster: Cluster) -> int:

@@ -21,7 +21,7 @@ from query_evolution.modify.record import Kind, Sample
 from rhino_core import failpoints
 from rhino_core.errors import ConflictError, IntegrityError, InvalidRequestError
 from spark_connector.facts import replace_file
-from tests.query_evolution.modify.test_modifications import ROOT
+from tests.query_evolution.support.modifications import ROOT
 
 CLASS = "com.acme.Score"
 

@@ -37,8 +37,8 @@ from rhino_core.foreign import numbers
 from spark_connector.conf import SPARK_PROVIDER
 from spark_connector.facts import create_fact
 from tests.query_evolution.modify.conftest import offsets
+from tests.query_evolution.support.modifications import ROOT
 
-ROOT = Path(__file__).parents[3]
 PLUS = udf(lambda value: value + 1, LongType())
 
 

@@ -20,8 +20,8 @@ from rhino_core.errors import IntegrityError
 from rhino_core.foreign import read_json
 from spark_connector.facts import create_fact
 from spark_connector.run_locks import RIGHT, is_locked
+from tests.query_evolution.support.folder import LOCKER
 
-LOCKER = Path(__file__).with_name("locker.py")
 WRITES = {
     "request": "RestartFolder(Path(sys.argv[1])).ask('a')",
     "answer": "RestartFolder(Path(sys.argv[1])).answer(1, Answer.PARKED)",

@@ -11,7 +11,7 @@ from query_evolution.shadows.comparing import CompareRules
 from query_evolution.shadows.outputs import FileSink, Written, live_output
 from rhino_core.errors import InvalidRequestError, PreconditionError
 from spark_connector.query_checkpoint import QueryCheckpoint
-from tests.spark_connector.test_checkpoint import make
+from tests.spark_connector.support.checkpoint import make
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from query_evolution.shadows.report import ComparedBatch, Difference, Failure, R
 from rhino.cli.main import app
 from rhino_core.errors import IntegrityError, UnknownError
 from spark_connector.query_checkpoint import QueryCheckpoint
-from tests.spark_connector.test_checkpoint import make
+from tests.spark_connector.support.checkpoint import make
 
 EQUAL = ComparedBatch(3, 10, 10, 0, 0, 0.5, 0.25)
 PAIR = Difference(4, '{"k":7,"s":[1]}', None)

@@ -8,8 +8,8 @@ from replication_manager.protocol import events as ev
 from replication_manager.protocol.workers.worker_record import Report
 from rhino_core.errors import PreconditionError, UnknownError
 from rhino_core.ids import NO_EPOCH, GroupId, JobSettings
-from tests.replication_manager.protocol.groups.test_returned import come_back, lost_and_replaced
 from tests.replication_manager.protocol.harness import GROUP, Manager, written
+from tests.replication_manager.support.returned import come_back, lost_and_replaced
 
 
 def mark(manager: Manager, name: str, draining: bool = True) -> list[ev.Effect]:

@@ -9,10 +9,7 @@ from replication_manager.protocol.workers.worker_record import Report
 from rhino_core.errors import PreconditionError, TooFewWorkersError
 from rhino_core.ids import DiskState, Epoch, GroupId, JobSettings
 from tests.replication_manager.protocol.harness import GROUP, Manager, worker
-
-
-def say(manager: Manager, name: str, disk: DiskState) -> list[ev.Effect]:
-    return manager.do(ev.Beat(name, f"{name}/1", 0, 0, 0, 0, (), disk, f"disk of {name}"))
+from tests.replication_manager.support.full_disks import say
 
 
 @pytest.mark.parametrize("disk", [DiskState.FULL, DiskState.FAILING])

@@ -13,7 +13,7 @@ from replication_manager.service.leases import Leases
 from rhino_core.errors import PreconditionError, UnavailableError
 from rhino_core.protocol import PROTOCOL, check_protocol
 from rhino_pb import replication_pb2 as pb
-from tests.replication_manager.service.test_service import GROUP, Stub, manager, worker
+from tests.replication_manager.support.service import GROUP, Stub, manager, worker
 
 
 async def register(stub: Stub, name: str, process: str = "", protocol: int = PROTOCOL) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 from rhino.client.overview import fetch_overview
 from rhino.testing import ClusterError, ClusterShape, ElasticCluster
 from rhino.testing.query_watch import driver_hosts
-from tests.rhino.testing.test_local_cluster import alive, eventually
+from tests.rhino.support.local_cluster import alive, eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 SETTINGS = {

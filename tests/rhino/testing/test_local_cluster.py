@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
 from rhino.testing import ClusterError, LocalCluster
+from tests.rhino.support.local_cluster import alive, eventually
 
 pytestmark = pytest.mark.spark
-
-
-def alive(pids: list[int]) -> list[int]:
-    return [p for p in pids if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE]
-
-
-def eventually(condition: Callable[[], object], what: str, timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
-        time.sleep(0.05)
 
 
 def test_a_job_runs_through_killed_executors_and_workers(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -11,10 +10,8 @@ import grpc
 import grpc.aio
 import pytest
 import pytest_asyncio
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from rhino_core.rpc.channel import aio_channel
 from rhino_core.security.certificates import Authority, Material
@@ -24,9 +21,8 @@ from rhino_core.security.transport import PLAIN, THE_MANAGER, Expected, MutualTl
 from rhino_pb import handover_pb2, replication_pb2
 from tests.rhino_core import messages
 from tests.rhino_core.security.servers import CLUSTER, HOUR, THE_WORKER, Fixed, serving, tls
+from tests.rhino_core.support.attacks import NOW, OURS, STRANGERS, Attacker, made
 
-OURS, STRANGERS = Authority.create(CLUSTER), Authority.create(CLUSTER)
-NOW = dt.datetime.now(dt.UTC)
 REFUSED = grpc.StatusCode.PERMISSION_DENIED
 NO_CONNECTION = grpc.StatusCode.UNAVAILABLE
 INPUTS = {f"/{method.containing_service.full_name}/{method.name}": method.input_type for method in messages.methods()}
@@ -151,46 +147,6 @@ async def test_reflection_is_for_people(addresses: tuple[str, str]) -> None:
 
 def _pair(material: Material) -> tuple[bytes, bytes]:
     return material.certificate, material.key
-
-
-def made(
-    authority: Authority = OURS,
-    *,
-    uris: tuple[str, ...] = (f"rhino://{CLUSTER}/operator/a",),
-    start: dt.datetime = NOW - HOUR,
-    end: dt.datetime = NOW + HOUR,
-    usages: tuple[x509.ObjectIdentifier, ...] = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH),
-    dns: tuple[str, ...] = (),
-) -> Material:
-    """A certificate with any content, signed by the authority."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a")])
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(authority.certificate.subject)
-    builder = builder.public_key(key.public_key()).serial_number(x509.random_serial_number())
-    builder = builder.not_valid_before(start).not_valid_after(end)
-    names = [*map(x509.UniformResourceIdentifier, uris), *map(x509.DNSName, dns)]
-    if names:
-        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-    certificate = builder.sign(authority.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    return Material(OURS.certificate_pem, certificate, key.private_bytes(serialization.Encoding.PEM, *form))
-
-
-class Attacker:
-    """A client that presents any certificate. It does not care who answers, as long as our authority says so."""
-
-    edition = 0
-
-    def __init__(self, material: Material, server_name: str = f"manager.{CLUSTER}.rhino") -> None:
-        self._material = material
-        self._server_name = server_name
-
-    def channel(self, address: str, expected: Expected, options: Any) -> grpc.aio.Channel:
-        own = self._material
-        credentials = grpc.ssl_channel_credentials(OURS.certificate_pem, own.key or None, own.certificate or None)
-        override = ("grpc.ssl_target_name_override", self._server_name)
-        return grpc.aio.secure_channel(address, credentials, options=(*options, override))
 
 
 CERTIFICATES: dict[str, tuple[Callable[[], Material], grpc.StatusCode]] = {

@@ -28,7 +28,7 @@ from rhino_pb import common_pb2, handover_pb2_grpc, peer_pb2, peer_pb2_grpc, rep
 from rhino_pb import handover_pb2 as pb
 from tests.handover_manager.cluster import END_OF_STREAM
 from tests.rhino_core.security.servers import CLUSTER, THE_WORKER, serving, tls
-from tests.rhino_core.security.test_attacks import OURS, Attacker, made
+from tests.rhino_core.support.attacks import OURS, Attacker, made
 
 H = "/rhino.v1.HandoverManager/"
 SECRET = "feedfacecafe"

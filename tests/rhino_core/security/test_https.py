@@ -25,7 +25,7 @@ from rhino_core.security.https import DaemonHttps
 from rhino_core.security.identity import Identity, Role
 from rhino_core.security.sources import FolderSource, new_cluster_key, read_cluster_key
 from rhino_core.settings import ManagerSettings
-from tests.rhino_core.test_metrics import Daemon
+from tests.rhino_core.support.metrics import Daemon
 
 VALID = dt.timedelta(hours=1)
 

@@ -8,8 +8,8 @@ import pytest
 
 from rhino_core.errors import PreconditionError
 from rhino_core.ids import Epoch, Lane, Worker
-from tests.worker_runtime.protocol.chain.test_machine import A, B, C, Rig, only
 from tests.worker_runtime.scenario import STORE, changelog, group, snapshot, sst
+from tests.worker_runtime.support.machine import A, B, C, Rig, only
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.chain.commits import GIVE_UP_S, SLOW_S
 from worker_runtime.protocol.chain.outbox import BYPASS_S, LARGE_BYTES

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from rhino_core.errors import PreconditionError
 from rhino_core.ids import Epoch, GroupId, StoreId
-from tests.worker_runtime.protocol.chain.test_machine import A, B, Rig, only, owner
 from tests.worker_runtime.scenario import GROUP, changelog, group, sst
+from tests.worker_runtime.support.machine import A, B, Rig, only, owner
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.chain.machine import ChainMachine
 from worker_runtime.protocol.versions.closure import Catalogue

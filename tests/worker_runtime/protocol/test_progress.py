@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rhino_core.errors import CopiesTimeoutError
 from rhino_core.ids import Epoch, FileEntry, Lane
-from tests.worker_runtime.protocol.chain.test_machine import B, Rig, only, owner
 from tests.worker_runtime.scenario import GROUP, STORE, changelog, group, snapshot, sst, worker
+from tests.worker_runtime.support.machine import B, Rig, only, owner
 from worker_runtime.protocol import events as ev
 
 PATIENCE_S = 60.0

@@ -17,11 +17,12 @@ from rhino_core.ids import Epoch, FileEntry
 from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.convert import epoch_to_pb, file_to_pb, store_to_pb
 from rhino_core.rpc.status import error_of
-from rhino_pb import peer_pb2, peer_pb2_grpc, sidecar_pb2
+from rhino_pb import peer_pb2, peer_pb2_grpc
 from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes, zip_bytes
 from tests.worker_runtime.proxy import Proxy
 from tests.worker_runtime.pushing import adopted, data_frame, stream
 from tests.worker_runtime.scenario import STORE, version, worker
+from tests.worker_runtime.support.resume import statistics, stored
 from worker_runtime.push.connection import Connection
 from worker_runtime.push.core.framing import packed
 from worker_runtime.storage.disk import partials
@@ -54,16 +55,6 @@ async def proxy(cluster: Cluster) -> AsyncIterator[Proxy]:
 
 def hide(cluster: Cluster, proxy: Proxy, name: str) -> None:
     cluster.manager.seen_as = lambda worker: proxy.hide(worker) if worker.worker_id == name else worker
-
-
-async def stored(cluster: Cluster, name: str, files: int) -> None:
-    reports, key = cluster.manager.reports, (name, STORE.group)
-    await cluster.manager.until(lambda: key in reports and reports[key].stored_files == files, timeout_s=30)
-
-
-async def statistics(process: Process) -> sidecar_pb2.DescribeReply:
-    async with process.attach() as client:
-        return await client.describe()
 
 
 async def snapshot(client: Client) -> None:

@@ -21,7 +21,7 @@ from tests.worker_runtime import cluster as cluster_module
 from tests.worker_runtime.cluster import Cluster
 from tests.worker_runtime.pushing import adopted, data_frame, stream
 from tests.worker_runtime.scenario import worker
-from tests.worker_runtime.scenarios.test_sidecar import cluster
+from tests.worker_runtime.support.sidecar import cluster
 from worker_runtime.push.core.framing import LARGE_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX, packed
 from worker_runtime.push.message_memory import MessageMemory
 

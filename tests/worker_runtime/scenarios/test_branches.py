@@ -21,11 +21,11 @@ from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.convert import group_to_pb, store_to_pb, store_version_to_pb
 from rhino_pb import peer_pb2, peer_pb2_grpc, sidecar_pb2
 from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes, zip_bytes
-from tests.worker_runtime.push.test_resume import statistics
-from tests.worker_runtime.scenarios.test_with_manager import lineage, manager, settings_of, version
-from tests.worker_runtime.upkeep.test_scrub import flip_a_bit
-from tests.worker_runtime.upkeep.test_scrub import start as start_scrub
-from tests.worker_runtime.upkeep.test_scrub import until as until_scrub
+from tests.worker_runtime.support.resume import statistics
+from tests.worker_runtime.support.scrub import flip_a_bit
+from tests.worker_runtime.support.scrub import start as start_scrub
+from tests.worker_runtime.support.scrub import until as until_scrub
+from tests.worker_runtime.support.with_manager import lineage, manager, settings_of, version
 
 STORE = StoreId("job", 0, 3, "default")
 TWIN = STORE._replace(job="twin")

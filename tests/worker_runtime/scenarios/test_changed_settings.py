@@ -15,7 +15,7 @@ from rhino_core.ids import Version
 from rhino_pb import sidecar_pb2
 from tests.handover_manager.cluster import FakeDriver
 from tests.worker_runtime.cluster import Cluster, changelog_bytes
-from tests.worker_runtime.scenarios.test_with_manager import STORE, group_of, lineage, manager, settings_of, version
+from tests.worker_runtime.support.with_manager import STORE, group_of, lineage, manager, settings_of, version
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from rhino_core.ids import StoreId, StoreVersion, Version
 from rhino_pb import sidecar_pb2
 from tests.handover_manager.cluster import FakeDriver
 from tests.worker_runtime.cluster import Client, Cluster, changelog_bytes
-from tests.worker_runtime.scenarios.test_with_manager import lineage, manager, settings_of, version
+from tests.worker_runtime.support.with_manager import lineage, manager, settings_of, version
 
 pytestmark = pytest.mark.timeout(120)
 JOB, PARTITIONS = "job", 4

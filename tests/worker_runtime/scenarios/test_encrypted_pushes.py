@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import urllib.request
 from collections.abc import AsyncIterator
@@ -21,8 +20,9 @@ from rhino_core.security.identity import Role
 from tests.worker_runtime.attacker import TO_SENDER, Attack, Attacker
 from tests.worker_runtime.cluster import Client, Cluster, Process
 from tests.worker_runtime.proxy import free_port
-from tests.worker_runtime.scenarios.test_certificates import Folders, folders
-from tests.worker_runtime.scenarios.test_with_manager import lineage, manager, settings_of, version
+from tests.worker_runtime.support.certificates import Folders, folders
+from tests.worker_runtime.support.encrypted_pushes import log_lines
+from tests.worker_runtime.support.with_manager import lineage, manager, settings_of, version
 from worker_runtime.push.encryption import SUITE
 
 __all__ = ["folders"]
@@ -87,11 +87,6 @@ async def pair(
         )
         await asyncio.gather(a.start(), b.start())
         yield Pair(a, b, attacker)
-
-
-def log_lines(process: Process) -> list[dict[str, Any]]:
-    text = (process.settings.data_dir.parent / "log").read_text()
-    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
 async def lines_that_say(process: Process, message: str, count: int) -> list[dict[str, Any]]:

@@ -22,8 +22,8 @@ from rhino_core.rpc.convert import epoch_of, group_to_pb
 from rhino_pb import handover_pb2, handover_pb2_grpc, peer_pb2, peer_pb2_grpc, sidecar_pb2
 from tests.soak import gauge
 from tests.worker_runtime.cluster import Cluster, Process, changelog_bytes, zip_bytes
-from tests.worker_runtime.scenarios.test_with_manager import STORE, group_of, lineage, manager, settings_of, version
-from tests.worker_runtime.upkeep.test_scrub import rhino
+from tests.worker_runtime.support.scrub import rhino
+from tests.worker_runtime.support.with_manager import STORE, group_of, lineage, manager, settings_of, version
 
 OTHER = StoreId("other", 0, 0, "default")
 PLACES_OF_JOBS = (

@@ -19,7 +19,7 @@ from rhino_pb import common_pb2, sidecar_pb2
 from tests.handover_manager.cluster import FakeDriver
 from tests.worker_runtime import cluster as cluster_module
 from tests.worker_runtime.cluster import MAIN, Cluster, changelog_bytes, zip_bytes
-from tests.worker_runtime.scenarios.test_with_manager import STORE, group_of, lineage, manager, settings_of, version
+from tests.worker_runtime.support.with_manager import STORE, group_of, lineage, manager, settings_of, version
 from tests.worker_runtime.tmpfs import fill, tmpfs
 
 MARKER = "break-the-disk"  # while this file is in the data folder, renames into the store fail

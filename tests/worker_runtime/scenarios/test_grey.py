@@ -17,7 +17,7 @@ from rhino_core.ids import Version
 from rhino_core.setting import MIB
 from tests.worker_runtime import cluster as cluster_module
 from tests.worker_runtime.cluster import MAIN, Cluster, Process, changelog_bytes
-from tests.worker_runtime.scenarios.test_with_manager import STORE, group_of, lineage, manager, settings_of, version
+from tests.worker_runtime.support.with_manager import STORE, group_of, lineage, manager, settings_of, version
 from tests.worker_runtime.tmpfs import fill, tmpfs
 
 FENCED = "fenced"  # this file in a worker's folder names those to whom its pushes do not get through

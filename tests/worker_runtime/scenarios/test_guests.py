@@ -15,7 +15,7 @@ from rhino_core.ids import StoreId, StoreVersion
 from rhino_pb import sidecar_pb2
 from tests.handover_manager.cluster import FakeDriver, eventually, until
 from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes
-from tests.worker_runtime.scenarios.test_with_manager import lineage, manager, settings_of, version
+from tests.worker_runtime.support.with_manager import lineage, manager, settings_of, version
 
 JOB = "job"
 FIRST, SECOND = StoreId(JOB, 0, 0, "default"), StoreId(JOB, 1, 0, "default")  # of one task

@@ -25,8 +25,8 @@ from rhino_pb import common_pb2, handover_pb2_grpc, peer_pb2, peer_pb2_grpc
 from rhino_pb import handover_pb2 as pb
 from tests.worker_runtime.cluster import Process, changelog_bytes
 from tests.worker_runtime.pushing import collect, data_frame
-from tests.worker_runtime.scenarios.test_certificates import Folders, folders, secure_cluster
-from tests.worker_runtime.scenarios.test_with_manager import lineage, version
+from tests.worker_runtime.support.certificates import Folders, folders, secure_cluster
+from tests.worker_runtime.support.with_manager import lineage, version
 from worker_runtime.push.core.framing import packed
 from worker_runtime.push.encryption import chosen
 from worker_runtime.push.opening import Opening

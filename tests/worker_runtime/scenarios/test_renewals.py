@@ -31,9 +31,9 @@ from rhino_core.security.identity import Role
 from rhino_core.security.sources import FolderSource
 from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes, zip_bytes
 from tests.worker_runtime.proxy import Proxy, free_port
-from tests.worker_runtime.scenarios.test_certificates import Folders, running_query
-from tests.worker_runtime.scenarios.test_encrypted_pushes import log_lines
-from tests.worker_runtime.scenarios.test_with_manager import manager, settings_of, version
+from tests.worker_runtime.support.certificates import Folders, running_query
+from tests.worker_runtime.support.encrypted_pushes import log_lines
+from tests.worker_runtime.support.with_manager import manager, settings_of, version
 
 SNAPSHOT_EVERY = 20  # versions
 COMMIT_S = 120.0  # on a busy machine

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,31 +14,14 @@ from rhino_core.ids import StoreId, StoreVersion, Version
 from rhino_pb import sidecar_pb2
 from tests.worker_runtime.cluster import Client, Cluster, changelog_bytes, zip_bytes
 from tests.worker_runtime.proxy import Proxy, free_port
+from tests.worker_runtime.support.sidecar import STORE, version, write
 from worker_runtime.protocol.versions.closure import changelog_name
 
-STORE = StoreId("job", 0, 3, "default")
 READY, UNAVAILABLE, LOST = (
     sidecar_pb2.PREPARE_STATE_READY,
     sidecar_pb2.PREPARE_STATE_UNAVAILABLE,
     sidecar_pb2.PREPARE_STATE_LOST,
 )
-
-
-def version(number: int) -> Version:
-    return Version(number, f"id{number}")
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as made:
-        yield made
-
-
-async def write(client: object, count: int, *, start: int = 1) -> None:
-    """Changelogs of versions start..count."""
-    for number in range(start, count + 1):
-        lineage = [version(n) for n in range(1, number)]
-        await client.commit(STORE, version(number), changelog_bytes(number), lineage)  # type: ignore[attr-defined]
 
 
 async def test_commit_goes_through_the_chain_and_is_visible_everywhere(cluster: Cluster) -> None:

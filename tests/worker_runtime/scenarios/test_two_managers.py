@@ -19,7 +19,7 @@ from rhino.client.overview import GroupView, fetch_overview
 from rhino_core.ids import Epoch, StoreId, Version
 from rhino_pb import sidecar_pb2
 from tests.worker_runtime.cluster import Client, Cluster, changelog_bytes
-from tests.worker_runtime.scenarios.test_with_manager import manager, settings_of
+from tests.worker_runtime.support.with_manager import manager, settings_of
 
 STORE = StoreId("job", 0, 3, "default")
 READY, REPLICA = sidecar_pb2.PREPARE_STATE_READY, sidecar_pb2.SOURCE_REPLICA

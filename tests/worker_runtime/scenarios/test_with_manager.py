@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,33 +12,10 @@ import pytest
 
 from replication_manager.protocol.placement import lagging
 from rhino import HandoverClient
-from rhino.client.overview import GroupView, fetch_overview
-from rhino.daemons.manager_process import run_manager
-from rhino_core.ids import StoreId, Version
-from rhino_core.settings import ManagerSettings
+from rhino.client.overview import fetch_overview
 from rhino_pb import sidecar_pb2
 from tests.worker_runtime.cluster import Cluster, Process, changelog_bytes
-
-STORE = StoreId("job", 0, 3, "default")
-
-
-def version(number: int) -> Version:
-    return Version(number, f"id{number}")
-
-
-def lineage(number: int) -> list[Version]:
-    return [version(n) for n in range(1, number)]
-
-
-@asynccontextmanager
-async def manager(settings: ManagerSettings) -> AsyncIterator[str]:
-    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    running = asyncio.create_task(run_manager(settings, ready.set_result))
-    try:
-        yield await asyncio.wait_for(ready, 10)
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+from tests.worker_runtime.support.with_manager import STORE, group_of, lineage, manager, settings_of, version
 
 
 @pytest.fixture
@@ -47,25 +23,6 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     """As for the other tests, but `address` is the real manager's."""
     async with Cluster(tmp_path) as made:
         yield made
-
-
-def settings_of(
-    folder: Path, listen: str = "127.0.0.1:0", *, bootstrap: bool = True, lease_s: float = 2.0
-) -> ManagerSettings:
-    return ManagerSettings(
-        folder / "journal", listen, heartbeat_interval_s=0.2, lease_s=lease_s, suspect_lease_s=0.4, bootstrap=bootstrap
-    )
-
-
-async def group_of(address: str, *members: str) -> GroupView:
-    """Waits until the group consists of these workers, all live and whole."""
-    async with asyncio.timeout(30):
-        while True:
-            overview = await asyncio.to_thread(fetch_overview, address)
-            for group in overview.groups:
-                if [m.worker_id for m in group.members if m.whole and m.state == "live"] == list(members):
-                    return group
-            await asyncio.sleep(0.05)
 
 
 async def test_a_lost_secondary_is_replaced_and_a_lost_owner_succeeded(cluster: Cluster, tmp_path: Path) -> None:

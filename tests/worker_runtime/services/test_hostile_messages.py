@@ -31,7 +31,7 @@ from tests.rhino_core.messages import dotted, paths, rule_of, sample, with_value
 from tests.worker_runtime.cluster import Cluster, Process, changelog_bytes
 from tests.worker_runtime.pushing import stream
 from tests.worker_runtime.scenario import worker
-from tests.worker_runtime.scenarios.test_with_manager import manager, settings_of
+from tests.worker_runtime.support.with_manager import manager, settings_of
 from worker_runtime.push.core.framing import packed
 
 STORE = StoreId("job", 0, 3, "default")

@@ -20,13 +20,13 @@ from rhino_core.ids import Epoch, FileEntry
 from rhino_core.rpc.convert import epoch_to_pb, file_to_pb
 from rhino_pb import peer_pb2
 from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes, zip_bytes
-from tests.worker_runtime.push.test_resume import statistics, stored
 from tests.worker_runtime.pushing import adopted, data_frame, stream
 from tests.worker_runtime.scenario import STORE, version, worker
 from tests.worker_runtime.storage.rig import Disk
-from tests.worker_runtime.upkeep.test_scrub import flip_a_bit
-from tests.worker_runtime.upkeep.test_scrub import start as start_scrub
-from tests.worker_runtime.upkeep.test_scrub import until as until_scrub
+from tests.worker_runtime.support.resume import statistics, stored
+from tests.worker_runtime.support.scrub import flip_a_bit
+from tests.worker_runtime.support.scrub import start as start_scrub
+from tests.worker_runtime.support.scrub import until as until_scrub
 from worker_runtime.push.core.framing import packed
 from worker_runtime.storage.disk import files
 

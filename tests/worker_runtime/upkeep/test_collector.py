@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from crc32c import crc32c
 
-from rhino_core.ids import FileEntry, StoreId, StoreVersion, Version
+from rhino_core.ids import FileEntry, StoreId, StoreVersion
 from tests.worker_runtime.scenario import version
+from tests.worker_runtime.support.collector import around
 from worker_runtime.protocol.versions.closure import changelog_name, snapshot_name
 from worker_runtime.storage.store import Store
 from worker_runtime.upkeep import collector
 from worker_runtime.upkeep.collector import Collector
 
 RUNS, STOPPED = StoreId("runs", 0, 0, "default"), StoreId("stopped", 0, 0, "default")
-
-
-def around(store: Store) -> Any:
-    def in_use(of: StoreId, floor: Version | None) -> Iterable[str]:
-        return ()
-
-    return SimpleNamespace(store=store, view=SimpleNamespace(names_in_use=in_use), post=lambda event: None)
 
 
 async def receive(store: Store, of: StoreId, name: str, references: tuple[str, ...] = ()) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -15,9 +14,10 @@ import pytest
 
 from rhino_core.ids import StoreId, StoreVersion, Version
 from rhino_core.rpc.channel import aio_channel
-from rhino_pb import common_pb2, peer_pb2, peer_pb2_grpc, sidecar_pb2
-from tests.worker_runtime.cluster import ROOT, Cluster, Process, changelog_bytes, zip_bytes
-from tests.worker_runtime.scenarios.test_with_manager import manager, settings_of
+from rhino_pb import peer_pb2, peer_pb2_grpc, sidecar_pb2
+from tests.worker_runtime.cluster import Cluster, Process, changelog_bytes, zip_bytes
+from tests.worker_runtime.support.scrub import flip_a_bit, rhino, start, until
+from tests.worker_runtime.support.with_manager import manager, settings_of
 from worker_runtime.protocol.versions.closure import changelog_name
 
 STORE = StoreId("job", 0, 3, "default")
@@ -44,36 +44,8 @@ async def fill(process: Process) -> None:
         await client.commit(STORE, version(3), changelog_bytes(3), [version(1), version(2)])
 
 
-async def start(process: Process) -> common_pb2.ScrubStatus:
-    assert process.worker is not None
-    async with aio_channel(process.worker.peer_address) as channel:
-        reply: common_pb2.ScrubStatus = await peer_pb2_grpc.PeerStub(channel).StartScrub(
-            peer_pb2.StartScrubRequest(), timeout=10
-        )
-    return reply
-
-
-async def until(process: Process, condition: Callable[[common_pb2.ScrubStatus], bool]) -> common_pb2.ScrubStatus:
-    async with asyncio.timeout(30), process.attach() as client:
-        while True:
-            scrub = (await client.describe()).scrub
-            if condition(scrub):
-                return scrub
-            await asyncio.sleep(0.02)
-
-
 def on_disk(process: Process, name: str) -> Path:
     return process.settings.data_dir / "store" / str(STORE) / name
-
-
-def flip_a_bit(path: Path) -> None:
-    """As a disk would: the bytes differ, size and times do not."""
-    before = path.stat()
-    path.chmod(0o644)
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 4
-    path.write_bytes(content)
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def truncate(path: Path) -> None:
@@ -175,20 +147,6 @@ async def test_none_begins_by_itself_when_it_is_off(cluster: Cluster) -> None:
     assert (await until(b, lambda s: True)).number == 0
     await start(b)
     assert (await until(b, lambda s: s.number == 1 and not s.running)).errors == 1
-
-
-async def rhino(*arguments: str) -> tuple[int, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "rhino.cli.main",
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}"},
-    )
-    out, err = await process.communicate()
-    return process.returncode or 0, out.decode(), err.decode()
 
 
 async def test_the_command_tells_sound_from_repaired_from_lost(cluster: Cluster, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import resource
 import pytest
 
 from tests.worker_runtime.cluster import Cluster
-from tests.worker_runtime.scenarios.test_sidecar import cluster
+from tests.worker_runtime.support.sidecar import cluster
 from worker_runtime import node
 from worker_runtime.fetch.peers import Peers
 from worker_runtime.push.links import Links

@@ -13,7 +13,7 @@ from rhino.cli.verify import run_verify
 from rhino_core.errors import IntegrityError, UnknownError
 from tests.worker_runtime.cluster import Cluster
 from tests.worker_runtime.spark_files import KEYS_4, STORE, SparkFiles, fill, spark_files
-from tests.worker_runtime.upkeep.test_scrub import flip_a_bit, rhino
+from tests.worker_runtime.support.scrub import flip_a_bit, rhino
 from worker_runtime.verify import changelog, lz4_blocks
 from worker_runtime.verify.verifier import StoreReport, Verdict, verify_job
 

@@ -8,28 +8,7 @@ from replication_manager.protocol.workers.membership import Membership
 from replication_manager.protocol.workers.worker_record import Report
 from rhino_core.ids import NO_EPOCH, Epoch, Member, ReplicaGroup, StoreVersion
 from tests.replication_manager.protocol.harness import GROUP, LEASE_TIMES, STORE, Manager, worker, written
-
-
-def holding(manager: Manager, *held: StoreVersion, whole: bool = True) -> Report:
-    return Report(GROUP, manager.group().epoch, whole, 10, held)
-
-
-def lost_and_replaced() -> Manager:
-    """b has committed version 7 alone, and is lost. Its group then consists of a and c, which hold version 6."""
-    manager = Manager("abc")
-    manager.resolve("a")
-    assert manager.members() == "ab"
-    manager.now += 1
-    manager.lose("b")
-    manager.beat("c", holding(manager, written(6)))
-    manager.beat("a", holding(manager, written(6)))
-    assert manager.members() == "ac"
-    return manager
-
-
-def come_back(manager: Manager, *held: StoreVersion) -> None:
-    manager.now += 1
-    manager.register("b", Report(GROUP, NO_EPOCH, False, 10, held), process="second")
+from tests.replication_manager.support.returned import come_back, holding, lost_and_replaced
 
 
 def test_it_joins_once_every_whole_member_has_been_heard_and_leaves_when_all_are_whole() -> None:

@@ -9,7 +9,7 @@ from replication_manager.protocol.placement.impaired import CALM_S, MUTE_S, PROO
 from replication_manager.protocol.workers.worker_record import Lag, Report
 from rhino_core.ids import BelowMinCopies, DiskState, GroupId, JobSettings, Placement, StoreId, StoreVersion, Version
 from tests.replication_manager.protocol.harness import GROUP, Manager
-from tests.replication_manager.protocol.test_full_disks import say
+from tests.replication_manager.support.full_disks import say
 
 R0, R2 = JobSettings(0, 1), JobSettings(2)
 OTHER_STORE = StoreId("job", 0, 9, "default")

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from rhino_core.ids import BelowMinCopies, FileEntry, JobSettings, Placement, ReplicaGroup, Worker
-from tests.worker_runtime.protocol.chain.test_machine import Rig, only
 from tests.worker_runtime.scenario import changelog, group, snapshot, sst, worker
+from tests.worker_runtime.support.machine import Rig, only
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.chain.blocks import SPREAD_BLOCKS
 from worker_runtime.protocol.chain.copy_policy import policy_of

@@ -10,7 +10,7 @@ from crc32c import crc32c
 
 from rhino_core.ids import FileEntry, StoreVersion, Version
 from tests.worker_runtime.scenario import STORE, changelog, snapshot, sst, version
-from tests.worker_runtime.upkeep.test_collector import around
+from tests.worker_runtime.support.collector import around
 from worker_runtime.protocol.versions.attempts import ATTEMPTS_KEPT, crowded, given_up
 from worker_runtime.protocol.versions.closure import StoreCatalogue, collectable, kept_names, wanted
 from worker_runtime.storage.store import Store
