@@ -72,9 +72,10 @@ class Completing:
             return [ev.AskForGroup(key.store.group)] if event.current_epoch > out.epoch else []
         if event.reason is ev.Refusal.NAME_CONFLICT:
             return self._conflict(key, event)
-        waited_for = key in self._commits or self._receiving.upstreams.of(key)
-        if event.reason is ev.Refusal.NOT_A_WRITER and not waited_for:
-            return self._outbox.drop(key)  # its query has ended, and members have the promised copies
+        if event.reason is ev.Refusal.NOT_A_WRITER and key not in self._commits:
+            effects = self._outbox.drop(key)
+            self._receiving.release(key)  # this worker is no member any more: the new chain goes round it
+            return effects
         out.refused(event.member.worker_id)
         self._outbox.retry_later(key, now)
         full = event.reason is ev.Refusal.STORAGE and incarnation_of(event.member) == incarnation_of(out.to)

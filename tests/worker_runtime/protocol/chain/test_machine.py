@@ -103,6 +103,19 @@ def test_a_guest_that_may_not_write_any_more_pushes_what_a_commit_waits_for_only
     assert [offer.entry for offer in only(rig.connect("a"), ev.OfferFile)] == [changelog(2)]
 
 
+def test_a_former_member_that_may_not_write_any_more_forwards_nothing() -> None:
+    """Seed 8118, factor 3."""
+    rig = Rig(C)
+    rig.adopt(group(1, "acb"))
+    rig.connect("a", "b")
+    rig.receive(changelog(1), 1, B)
+    rig.adopt(group(2, "ab"))
+    rig.do(ev.RefusalReceived("b", STORE, changelog(1).name, ev.Refusal.NOT_A_WRITER, Epoch(1, 2), "no executor", B))
+    for peer in "ab":
+        rig.do(ev.PeerDisconnected(peer, Lane.COMMIT))
+    assert not only(rig.connect("a", "b"), ev.OfferFile)
+
+
 def test_a_guest_does_not_send_a_whole_snapshot_while_its_new_files_are_on_their_way() -> None:
     rig = Rig(C)
     rig.adopt(group(1, "ab", required=1))
