@@ -10,7 +10,8 @@
 # make locks: writes the files in deploy/requirements anew, with the newest versions that pyproject.toml allows.
 # make bill: a bill of materials of an installed wheel, into build/bill (CycloneDX).
 # make audit: known weaknesses of all installed packages, from the Python Packaging Advisory Database.
-# make bench: a quick run of every benchmark (BENCH_ARGS="nexmark" for some, --resume to go on, --against REF to compare), and a page: build/bench/report.html
+# make figures: the figures of the README on one clean commit, in about an hour (FIGURES_ARGS=--quick: a trial).
+# make bench: a quick run of every benchmark (BENCH_ARGS="nexmark" for some, --resume to go on, --against REF to compare)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,12 +20,13 @@ DEMO_ARGS ?=
 CHAOS_ARGS ?=
 SUITES_ARGS ?=
 BENCH_ARGS ?=
+FIGURES_ARGS ?=
 FUZZ_ARGS ?= --minutes 10
 VERSION ?=
 LOCKS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo audit chaos fuzz suites bench docs test test-rest test-spark test-nightly nightly-spark nightly-rest nightly-seeds lint wheel locks bill release-check clean
+.PHONY: help setup demo audit chaos fuzz suites bench figures docs test test-rest test-spark test-nightly nightly-spark nightly-rest nightly-seeds lint wheel locks bill release-check clean
 
 help:
 	@grep -hE '^# make' Makefile | tr '#' '\n' | sed '/^$$/d'
@@ -106,6 +108,9 @@ nightly-seeds: $(STAMP)
 bench: setup
 	@$(PIP) -e '.[bench]'
 	@$(BIN)/python -m benchmarks.report $(BENCH_ARGS)
+
+figures: setup
+	@$(BIN)/python -m benchmarks.report.figures $(FIGURES_ARGS)
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -88,11 +88,11 @@ def _table(table: FigureTable) -> Iterator[str]:
         columns, *rows = zip(columns, *rows, strict=True)
     if table.title:
         yield f"`{table.title}`\n"
-    lines = [_line(columns), _line(["---"] * len(columns)), *(_line(row) for row in rows)]
+    lines = [line(columns), line(["---"] * len(columns)), *(line(row) for row in rows)]
     yield "\n".join(lines) + "\n"
 
 
-def _line(cells: Sequence[Cell]) -> str:
+def line(cells: Sequence[Cell]) -> str:
     return ("| " + " | ".join(_text(cell) for cell in cells) + " |").replace("|  ", "| ")
 
 
