@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from query_evolution.modify.join import StaticTable as StaticTable
     from query_evolution.modify.modifications import Modifications as Modifications
     from query_evolution.modify.record import Canary as Canary
+    from query_evolution.replace.supervise import Outcome as Outcome
     from query_evolution.replace.supervise import Supervised as Supervised
+    from query_evolution.replace.supervise import Trial as Trial
     from query_evolution.replace.supervise import supervise as supervise
-    from query_evolution.replace.trial import Outcome as Outcome
-    from query_evolution.replace.trial import Trial as Trial
     from query_evolution.shadows.comparing import CompareRules as CompareRules
     from query_evolution.shadows.outputs import FileSink as FileSink
     from query_evolution.shadows.outputs import Recomputed as Recomputed
@@ -51,8 +51,7 @@ __getattr__, __dir__, __all__ = lazy(
         "query_evolution.modify.join": "StaticTable",
         "query_evolution.modify.modifications": "Modifications",
         "query_evolution.modify.record": "Canary",
-        "query_evolution.replace.supervise": "Supervised supervise",
-        "query_evolution.replace.trial": "Outcome Trial",
+        "query_evolution.replace.supervise": "Outcome Supervised Trial supervise",
         "query_evolution.structure.alignment": "Choices",
         "query_evolution.structure.sketch": "sketch",
         "query_evolution.shadows.comparing": "CompareRules",

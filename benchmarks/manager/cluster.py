@@ -15,9 +15,9 @@ from pathlib import Path
 from benchmarks.manager.clients import Clients, Seen, serve
 from benchmarks.manager.shape import Shape, job_of
 from rhino.client import connection
-from rhino.testing.health import serving
 from rhino.testing.process import Process
 from rhino.testing.reaper import Reaper
+from rhino.testing.rhino_daemons import serving
 from rhino_core.errors import UnavailableError
 from rhino_core.ids import Epoch
 from rhino_core.security.choice import client_transport

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from handover_manager.plan.holdings import Holding
-from handover_manager.plan.hot import hot_nodes
 from handover_manager.plan.situation import Situation
 from handover_manager.plan.work import Work, check_reported
 from handover_manager.view import ClusterView
@@ -15,9 +14,32 @@ from rhino_core.errors import ConflictError, PreconditionError, UnavailableError
 from rhino_core.ids import VirtualNode
 from rhino_core.planning.goals import Goals
 from rhino_core.planning.model import Model, Site
+from rhino_core.planning.plan import Plan
 from rhino_core.planning.propose import explain_all, propose
 from rhino_model.handovers import HotNode
 from rhino_model.intents import Adapt, Drain, Intent, Rebalance, ScaleIn, ScaleOut, Weight
+
+HOT_BYTES_MIN = 64 << 20  # less state is copied within seconds wherever it lies: no imbalance of it is worth a line
+
+
+def hot_nodes(plan: Plan, goals: Goals) -> tuple[HotNode, ...]:
+    """Those of the plan's certificate, the heaviest first. Each is named once: by the most important weight."""
+    model, found = plan.model, list[HotNode]()
+    for node in plan.certificate.hot:
+        index = model.node_index[node]
+        site = model.sites[plan.placed.get(index, model.owner[index])]
+        weights = [w for w in goals.weights if w is not Weight.COUNT and goals.bands[w] < math.inf]
+        shares = {
+            w: model.columns[w][index] / bound.mean
+            for w in weights
+            if (bound := plan.certificate.bounds[w]).mean
+            and (w is not Weight.BYTES or model.columns[w][index] >= HOT_BYTES_MIN)
+        }
+        by = next((weight for weight, share in shares.items() if share > 1), None)
+        if by is not None and site is not None:
+            found.append(HotNode(node, site.worker_id, by, shares[by]))
+    return tuple(sorted(found, key=lambda hot: (-hot.shares, hot.node)))
+
 
 # A worker at most this part above the mean is not worth another move. Task times vary by that much anyway.
 SLACK = {Weight.BYTES: 0.05, Weight.ROWS: 0.05, Weight.TIME: 0.1, Weight.COUNT: 0.0}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import enum
 import getpass
 import logging
 import socket
 import threading
 import time
 import uuid
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from query_evolution.modify.modifications import folder_of
@@ -15,11 +17,11 @@ from query_evolution.replace.core import Act, Answer, End, Me, Phase, Restart, S
 from query_evolution.replace.driver import Driver
 from query_evolution.replace.folder import RestartFolder
 from query_evolution.replace.rehearsal import rehearse
-from query_evolution.replace.trial import Outcome, Trial
 from rhino_core.errors import (
     AccessDeniedError,
     ConflictError,
     IntegrityError,
+    InvalidSettingError,
     PreconditionError,
     RhinoError,
     UnavailableError,
@@ -27,6 +29,37 @@ from rhino_core.errors import (
 from spark_connector.facts import make_folder
 from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.run_locks import RIGHT
+
+
+class Outcome(enum.StrEnum):
+    """Why a supervised query has ended without an error."""
+
+    STOPPED = "stopped"
+    REPLACED = "replaced"  # other code has it, and has proved itself
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How new code that takes over is tried. Times are seconds of the monotonic clock.
+
+    `batches`: so many must be committed before the new code is confirmed. `give_up_s`: no batch may take longer, the
+    first one with the start of the query. `ask_s`: how long the former code may take to end its batch. `rehearse_s`:
+    how long the rehearsal waits for its batches, the first one and, in a new driver, another one; a longer one is
+    stopped. Raises InvalidSettingError for a number out of range.
+    """
+
+    batches: int = 3
+    give_up_s: float = 60.0
+    ask_s: float = 300.0
+    rehearse_s: float = 15.0
+
+    def __post_init__(self) -> None:
+        if self.batches < 1:
+            raise InvalidSettingError(f"batches: {self.batches}: must be 1 or more")
+        for name in ("give_up_s", "ask_s"):
+            if not getattr(self, name) > 0:
+                raise InvalidSettingError(f"{name}: {getattr(self, name)}: must be above 0")
+
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

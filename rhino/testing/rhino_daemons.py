@@ -9,13 +9,30 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from rhino.testing.health import serving
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from rhino.client.connection import transport
 from rhino.testing.process import Process
 from rhino.testing.reaper import Reaper
 from rhino_core.failpoints import VARIABLE
+from rhino_core.rpc.channel import sync_channel
 from rhino_core.security.identity import Role
 from rhino_core.security.transport import THE_MANAGER, Expected
 from rhino_core.settings import SidecarSettings, without_settings
+
+
+def serving(address: str, expected: Expected = THE_MANAGER, *, timeout_s: float = 2.0) -> bool:
+    """Whether the server at "host:port" or "unix:///path" reports SERVING. False if it cannot be reached."""
+    with sync_channel(address, transport(), expected) as channel:
+        try:
+            reply = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)
+        except grpc.RpcError as error:
+            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                return False
+            raise
+    return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
+
 
 START_TIMEOUT_S = 60.0
 OnHost = Callable[[Sequence[str]], list[str]]

@@ -18,13 +18,12 @@ from handover_manager.service import stored as handover_records
 from replication_manager.protocol import events
 from replication_manager.service import records, stored
 from rhino_core import ids, metrics
-from rhino_core.acknowledged import acknowledged
 from rhino_core.epochs import issued_ceiling
 from rhino_core.errors import RhinoError
 from rhino_core.folder import MARK, claim
 from rhino_core.health import Health
 from rhino_core.http_server import reply
-from rhino_core.journal import Journal
+from rhino_core.journal import Journal, acknowledged
 from rhino_core.rpc import gate, greeting
 from rhino_core.security import identity
 from rhino_core.security.sources import AUTHORITIES_FILE, CERTIFICATE_FILE, KEY_FILE, FolderSource, read_cluster_key

@@ -35,7 +35,7 @@ from rhino_core.rpc.convert import settings_of
 from rhino_core.settings import ManagerSettings
 from rhino_pb import common_pb2
 from tests.replication_manager.protocol.harness import worker
-from worker_runtime.manager_link.known_workers import KnownWorkers
+from worker_runtime.manager_link.directory import KnownWorkers
 from worker_runtime.storage.disk.disk import Disk
 from worker_runtime.storage.index.index import Index
 from worker_runtime.storage.keeping.scrub_round import Damage, ScrubRound

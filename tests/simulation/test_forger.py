@@ -9,7 +9,7 @@ from tests.simulation.facts import Violation
 from tests.simulation.forger import Forger
 from tests.simulation.variety import drawn
 from worker_runtime.protocol.chain.completing import Completing
-from worker_runtime.protocol.chain.writers import Writers
+from worker_runtime.protocol.chain.groups import Writers
 
 SEEDS = 8
 SEEDS_FOR_A_BUG = 8

@@ -9,11 +9,10 @@ from replication_manager.protocol import events as ev
 from replication_manager.protocol.groups import rules
 from replication_manager.protocol.groups.group_table import GroupTable
 from replication_manager.protocol.placement import candidates as placement
-from replication_manager.protocol.placement.better_places import Copied, Swap, better_places
+from replication_manager.protocol.placement.better_places import Copied, LoadDecisions, Swap, better_places
 from replication_manager.protocol.placement.candidates import Wish
 from replication_manager.protocol.placement.impaired import Impaired
 from replication_manager.protocol.placement.lagging import Laggards
-from replication_manager.protocol.placement.load_decisions import LoadDecisions
 from replication_manager.protocol.placement.load_histories import Fits, LoadHistories
 from replication_manager.protocol.workers.membership import Membership
 from replication_manager.protocol.workers.worker_record import WorkerState

@@ -13,8 +13,7 @@ import pytest
 from query_evolution.replace import supervise as module
 from query_evolution.replace.core import Answer, End, Phase
 from query_evolution.replace.folder import RestartFolder
-from query_evolution.replace.supervise import Supervised
-from query_evolution.replace.trial import Outcome, Trial
+from query_evolution.replace.supervise import Outcome, Supervised, Trial
 from rhino_core.errors import (
     ConflictError,
     IntegrityError,

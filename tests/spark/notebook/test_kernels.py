@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rhino.testing.health import serving
+from rhino.testing.rhino_daemons import serving
 from rhino.testing.spark_daemons import lean_jvm
 from rhino_core.errors import RhinoError
 from spark_connector.local.daemons import end_unused

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from rhino.client.overview import fetch_overview
-from rhino.testing.health import serving
+from rhino.testing.rhino_daemons import serving
 from rhino_core.errors import PreconditionError, UnavailableError
 from spark_connector.local import daemons as module
 from spark_connector.local.daemons import end_unused, join, leave, temporary_daemons

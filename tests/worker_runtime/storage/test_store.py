@@ -32,7 +32,7 @@ from tests.simulation.sizes import sizes
 from tests.worker_runtime.cluster import zip_bytes
 from tests.worker_runtime.scenario import GROUP, STORE, version
 from tests.worker_runtime.storage.rig import NAME, SST, Disk, entry_of
-from worker_runtime.manager_link.known_workers import KnownWorkers
+from worker_runtime.manager_link.directory import KnownWorkers
 from worker_runtime.protocol.versions.closure import changelog_name, snapshot_name
 from worker_runtime.storage.disk import files
 from worker_runtime.storage.disk.incoming import Incoming

@@ -2,17 +2,93 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rhino_core.errors import LocalProtocolError
 from rhino_core.ids import Epoch, FileEntry, GroupId, ReplicaGroup, StoreId, Worker
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.chain.groups import Groups
-from worker_runtime.protocol.chain.incomplete import IncompleteVersions
 from worker_runtime.protocol.chain.outbox import Outbox
-from worker_runtime.protocol.chain.parked import Parked
 from worker_runtime.protocol.keys import FileKey, Incarnation, incarnation_of, key_of, lane_of
 from worker_runtime.protocol.versions.closure import Catalogue
+
+PARKED_MAX = 4096  # over all groups; the bytes are within the credit of their streams
+PARKED_S = 1.0  # then the sender has to try again: a stream of large files stands still meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedFile:
+    """`until`: monotonic seconds."""
+
+    begin: ev.BeginReceived
+    until: float
+
+
+class Parked:
+    """The waiting Begins by transfer, oldest first."""
+
+    def __init__(self) -> None:
+        self._files: dict[int, ParkedFile] = {}
+
+    def add(self, begin: ev.BeginReceived, now: float) -> list[ev.BeginReceived]:
+        """Returns the entries that were evicted. Their senders have to try again."""
+        self._files[begin.transfer] = ParkedFile(begin, now + PARKED_S)
+        return self._pop([next(iter(self._files))]) if len(self._files) > PARKED_MAX else []
+
+    def take(self, wanted: Callable[[ev.BeginReceived], bool]) -> list[ev.BeginReceived]:
+        """Removes and returns the entries that are wanted."""
+        return self._pop([number for number, file in self._files.items() if wanted(file.begin)])
+
+    def discard(self, transfer: int) -> None:
+        self._files.pop(transfer, None)
+
+    def due(self, now: float) -> list[ev.BeginReceived]:
+        """Removes and returns the entries whose time is over."""
+        return self._pop([number for number, file in self._files.items() if file.until <= now])
+
+    def next_deadline(self) -> float | None:
+        return next((file.until for file in self._files.values()), None)  # the oldest
+
+    def _pop(self, transfers: list[int]) -> list[ev.BeginReceived]:
+        return [self._files.pop(transfer).begin for transfer in transfers]
+
+    def check_invariants(self) -> None:
+        assert len(self._files) <= PARKED_MAX, f"{len(self._files)} parked files"
+        assert all(number == file.begin.transfer for number, file in self._files.items()), "a parked file is misfiled"
+
+
+class IncompleteVersions:
+    """The pushed file of each such version. It is acknowledged again when its closure is complete."""
+
+    def __init__(self) -> None:
+        self._names: dict[StoreId, set[str]] = {}
+
+    def __contains__(self, key: FileKey) -> bool:
+        return key.name in self._names.get(key.store, ())
+
+    def names(self, store: StoreId) -> list[str]:
+        names = self._names.get(store)
+        return sorted(names) if names else []
+
+    def any_of(self, group: GroupId) -> bool:
+        return any(store.group == group for store in self._names)
+
+    def add(self, key: FileKey) -> None:
+        self._names.setdefault(key.store, set()).add(key.name)
+
+    def discard(self, key: FileKey) -> None:
+        names = self._names.get(key.store)
+        if names is not None:
+            names.discard(key.name)
+            if not names:
+                del self._names[key.store]
+
+    def forget_group(self, group: GroupId) -> None:
+        self._names = {store: names for store, names in self._names.items() if store.group != group}
+
+    def check_invariants(self) -> None:
+        assert all(self._names.values()), "a store without incomplete versions is kept"
 
 
 @dataclass(slots=True)

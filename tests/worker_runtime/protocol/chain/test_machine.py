@@ -9,7 +9,7 @@ from rhino_core.ids import Epoch, Lane
 from tests.worker_runtime.scenario import GROUP, STORE, changelog, group, snapshot, sst, worker
 from tests.worker_runtime.support.machine import A, B, C, Rig, only, owner
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.chain import parked
+from worker_runtime.protocol.chain import receiving as parked
 
 
 def test_commit_travels_down_the_chain_and_returns_at_required_copies() -> None:
