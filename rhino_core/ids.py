@@ -128,13 +128,6 @@ class Durability(enum.Enum):
     SYNCED = "synced"
 
 
-class Placement(enum.Enum):
-    """STATE: every member stores the whole state. BLOCK: its files are spread over the members (a baseline)."""
-
-    STATE = "state"
-    BLOCK = "block"
-
-
 @dataclass(frozen=True, slots=True)
 class JobSettings:
     """Replication settings of a job. `min_copies` None means min(2, replication_factor + 1)."""
@@ -143,7 +136,6 @@ class JobSettings:
     min_copies: int | None = None
     below_min_copies: BelowMinCopies = BelowMinCopies.DEGRADED
     durability: Durability = Durability.REPLICATED
-    placement: Placement = Placement.STATE
 
     def __post_init__(self) -> None:
         if self.replication_factor < 0:
@@ -157,8 +149,7 @@ class JobSettings:
     def __str__(self) -> str:
         """The text in `rhino status` and in logs."""
         text = f"r = {self.replication_factor}, {self.copies} copies or {self.below_min_copies.value}"
-        text += f", {self.durability.value}"
-        return text if self.placement is Placement.STATE else f"{text}, files spread"
+        return f"{text}, {self.durability.value}"
 
     @property
     def copies(self) -> int:

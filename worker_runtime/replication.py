@@ -13,7 +13,6 @@ from rhino_core.ids import Epoch, FileEntry, GroupId, Lane, ReplicaGroup, StoreI
 from rhino_core.runner import Runner
 from worker_runtime.precedence import Precedence
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.chain.copy_policy import policy_of
 from worker_runtime.protocol.chain.machine import ChainMachine
 from worker_runtime.protocol.chain.view import ChainView
 from worker_runtime.protocol.keys import lane_of
@@ -96,8 +95,6 @@ class Replication:
             self.precedence.commit()
         if isinstance(event, ev.GroupAdopted):  # before the machine counts any copies
             self.store.durability.learn(event.group.group.job, event.group.settings.durability)
-            if not policy_of(event.group).may_delete:
-                self.store.retention.mark_spread(event.group.group.job)
         self.observe(event)
         self._runner.post(event)
         if isinstance(event, ev.FileStored | ev.CommitRequested):

@@ -20,7 +20,7 @@ from rhino.testing.process import Process
 from rhino.testing.reaper import Reaper
 from rhino.testing.rhino_daemons import start_manager, start_sidecar, wait_manager, wait_sidecar
 from rhino_core.errors import LostError, UnavailableError
-from rhino_core.ids import BelowMinCopies, JobSettings, Placement, StoreId, StoreVersion, Version
+from rhino_core.ids import BelowMinCopies, JobSettings, StoreId, StoreVersion, Version
 from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.convert import settings_to_pb, store_to_pb, store_version_to_pb, version_to_pb
 from rhino_core.security.choice import client_transport
@@ -165,16 +165,14 @@ class Client:
 
 
 @contextlib.asynccontextmanager
-async def attached(
-    socket: Path, replicas: int, *, min_copies: int, placement: Placement = Placement.STATE
-) -> AsyncIterator[Client]:
+async def attached(socket: Path, replicas: int, *, min_copies: int) -> AsyncIterator[Client]:
     """A session whose commits return when `min_copies` members hold the version."""
     channel = aio_channel(f"unix://{socket}")
     try:
         stub = sidecar_pb2_grpc.SidecarStub(channel)
         request = sidecar_pb2.AttachRequest(
             client="benchmark",
-            settings=settings_to_pb(JobSettings(replicas, min_copies, BelowMinCopies.BLOCK, placement=placement)),
+            settings=settings_to_pb(JobSettings(replicas, min_copies, BelowMinCopies.BLOCK)),
             commit_timeout_s=CALL_TIMEOUT_S,
             protocol_version="1",
         )

@@ -24,23 +24,21 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15rhino_pb/common.proto\x12\x08rhino.v1\"J\n\x07StoreId\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x10\n\x08operator\x18\x02 \x01(\x03\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\r\n\x05store\x18\x04 \x01(\t\"1\n\x07Version\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x15\n\rcheckpoint_id\x18\x02 \x01(\t\"T\n\x0cStoreVersion\x12 \n\x05store\x18\x01 \x01(\x0b\x32\x11.rhino.v1.StoreId\x12\"\n\x07version\x18\x02 \x01(\x0b\x32\x11.rhino.v1.Version\";\n\x07GroupId\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x10\n\x08operator\x18\x02 \x01(\x03\x12\x11\n\tpartition\x18\x03 \x01(\x05\",\n\x05\x45poch\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0f\n\x07\x63ounter\x18\x02 \x01(\x04\"p\n\x06Worker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x14\n\x0cpeer_address\x18\x04 \x01(\t\x12\x0c\n\x04zone\x18\x05 \x01(\t\x12\x0c\n\x04rack\x18\x06 \x01(\t\"9\n\x06Member\x12 \n\x06worker\x18\x01 \x01(\x0b\x32\x10.rhino.v1.Worker\x12\r\n\x05whole\x18\x02 \x01(\x08\"\xe3\x01\n\x0bJobSettings\x12\x1a\n\x12replication_factor\x18\x01 \x01(\r\x12\x1e\n\x16replication_factor_set\x18\x02 \x01(\x08\x12\x12\n\nmin_copies\x18\x03 \x01(\r\x12\x32\n\x10\x62\x65low_min_copies\x18\x04 \x01(\x0e\x32\x18.rhino.v1.BelowMinCopies\x12(\n\ndurability\x18\x05 \x01(\x0e\x32\x14.rhino.v1.Durability\x12&\n\tplacement\x18\x06 \x01(\x0e\x32\x13.rhino.v1.Placement\"\xc9\x01\n\x0cReplicaGroup\x12 \n\x05group\x18\x01 \x01(\x0b\x32\x11.rhino.v1.GroupId\x12\x1e\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x0f.rhino.v1.Epoch\x12!\n\x07members\x18\x03 \x03(\x0b\x32\x10.rhino.v1.Member\x12\x12\n\nmin_copies\x18\x04 \x01(\r\x12\x17\n\x0frequired_copies\x18\x05 \x01(\r\x12\'\n\x08settings\x18\x06 \x01(\x0b\x32\x15.rhino.v1.JobSettings\"\xdf\x02\n\tFileEntry\x12 \n\x05store\x18\x01 \x01(\x0b\x32\x11.rhino.v1.StoreId\x12\x0c\n\x04name\x18\x02 \x01(\t\x12 \n\x04kind\x18\x03 \x01(\x0e\x32\x12.rhino.v1.FileKind\x12\"\n\x07version\x18\x04 \x01(\x0b\x32\x11.rhino.v1.Version\x12\x12\n\nsize_bytes\x18\x05 \x01(\x04\x12\x0e\n\x06\x63rc32c\x18\x06 \x01(\r\x12\"\n\x07lineage\x18\x07 \x03(\x0b\x32\x11.rhino.v1.Version\x12\x12\n\nreferences\x18\x08 \x03(\t\x12\x12\n\nwritten_by\x18\t \x01(\t\x12\x16\n\x0elineage_before\x18\x0b \x01(\r\x12\x0f\n\x07same_as\x18\n \x01(\t\x12\x11\n\tbranch_of\x18\x0c \x01(\t\x12\x1c\n\x0f\x62ranch_operator\x18\r \x01(\x03H\x00\x88\x01\x01\x42\x12\n\x10_branch_operator\"0\n\x05\x46loor\x12\'\n\x07version\x18\x01 \x01(\x0b\x32\x16.rhino.v1.StoreVersion\"\xcf\x01\n\x0bScrubStatus\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0f\n\x07running\x18\x02 \x01(\x08\x12\x11\n\tfull_pace\x18\x03 \x01(\x08\x12\x15\n\rchecked_bytes\x18\x04 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x05 \x01(\x04\x12\x15\n\rchecked_files\x18\x06 \x01(\x04\x12\x0e\n\x06\x65rrors\x18\x07 \x01(\x04\x12\x10\n\x08repaired\x18\x08 \x01(\x04\x12\x12\n\nstarted_ms\x18\t \x01(\x03\x12\x13\n\x0b\x66inished_ms\x18\n \x01(\x03\";\n\x0c\x46orgottenJob\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x1e\n\x05\x66\x65nce\x18\x02 \x01(\x0b\x32\x0f.rhino.v1.Epoch\"=\n\x10\x46orgetJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12\x0b\n\x03now\x18\x03 \x01(\x08\"b\n\x0e\x46orgetJobReply\x12\x0b\n\x03job\x18\x01 \x01(\t\x12#\n\x07workers\x18\x02 \x03(\x0b\x32\x12.rhino.v1.JobUsage\x12\x0e\n\x06groups\x18\x03 \x01(\r\x12\x0e\n\x06left_s\x18\x04 \x01(\x01\"I\n\x08JobUsage\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0c\n\x04live\x18\x02 \x01(\x08\x12\r\n\x05\x66iles\x18\x03 \x01(\x04\x12\r\n\x05\x62ytes\x18\x04 \x01(\x04\"9\n\x13\x46orgetWorkerRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"Z\n\x11\x46orgetWorkerReply\x12\x0e\n\x06groups\x18\x01 \x01(\r\x12&\n\x0bonly_member\x18\x02 \x03(\x0b\x32\x11.rhino.v1.GroupId\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\"\"\n\x04Part\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0c\n\x04last\x18\x02 \x01(\x08*m\n\x0e\x42\x65lowMinCopies\x12 \n\x1c\x42\x45LOW_MIN_COPIES_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x42\x45LOW_MIN_COPIES_DEGRADED\x10\x01\x12\x1a\n\x16\x42\x45LOW_MIN_COPIES_BLOCK\x10\x02*Z\n\nDurability\x12\x1a\n\x16\x44URABILITY_UNSPECIFIED\x10\x00\x12\x19\n\x15\x44URABILITY_REPLICATED\x10\x01\x12\x15\n\x11\x44URABILITY_SYNCED\x10\x02*P\n\tPlacement\x12\x19\n\x15PLACEMENT_UNSPECIFIED\x10\x00\x12\x13\n\x0fPLACEMENT_STATE\x10\x01\x12\x13\n\x0fPLACEMENT_BLOCK\x10\x02*|\n\x08\x46ileKind\x12\x19\n\x15\x46ILE_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13\x46ILE_KIND_CHANGELOG\x10\x01\x12\x16\n\x12\x46ILE_KIND_SNAPSHOT\x10\x02\x12\x11\n\rFILE_KIND_SST\x10\x03\x12\x11\n\rFILE_KIND_LOG\x10\x04*g\n\tDiskState\x12\x1a\n\x16\x44ISK_STATE_UNSPECIFIED\x10\x00\x12\x11\n\rDISK_STATE_OK\x10\x01\x12\x13\n\x0f\x44ISK_STATE_FULL\x10\x02\x12\x16\n\x12\x44ISK_STATE_FAILING\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15rhino_pb/common.proto\x12\x08rhino.v1\"J\n\x07StoreId\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x10\n\x08operator\x18\x02 \x01(\x03\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\r\n\x05store\x18\x04 \x01(\t\"1\n\x07Version\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x15\n\rcheckpoint_id\x18\x02 \x01(\t\"T\n\x0cStoreVersion\x12 \n\x05store\x18\x01 \x01(\x0b\x32\x11.rhino.v1.StoreId\x12\"\n\x07version\x18\x02 \x01(\x0b\x32\x11.rhino.v1.Version\";\n\x07GroupId\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x10\n\x08operator\x18\x02 \x01(\x03\x12\x11\n\tpartition\x18\x03 \x01(\x05\",\n\x05\x45poch\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0f\n\x07\x63ounter\x18\x02 \x01(\x04\"p\n\x06Worker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x14\n\x0cpeer_address\x18\x04 \x01(\t\x12\x0c\n\x04zone\x18\x05 \x01(\t\x12\x0c\n\x04rack\x18\x06 \x01(\t\"9\n\x06Member\x12 \n\x06worker\x18\x01 \x01(\x0b\x32\x10.rhino.v1.Worker\x12\r\n\x05whole\x18\x02 \x01(\x08\"\xbb\x01\n\x0bJobSettings\x12\x1a\n\x12replication_factor\x18\x01 \x01(\r\x12\x1e\n\x16replication_factor_set\x18\x02 \x01(\x08\x12\x12\n\nmin_copies\x18\x03 \x01(\r\x12\x32\n\x10\x62\x65low_min_copies\x18\x04 \x01(\x0e\x32\x18.rhino.v1.BelowMinCopies\x12(\n\ndurability\x18\x05 \x01(\x0e\x32\x14.rhino.v1.Durability\"\xc9\x01\n\x0cReplicaGroup\x12 \n\x05group\x18\x01 \x01(\x0b\x32\x11.rhino.v1.GroupId\x12\x1e\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x0f.rhino.v1.Epoch\x12!\n\x07members\x18\x03 \x03(\x0b\x32\x10.rhino.v1.Member\x12\x12\n\nmin_copies\x18\x04 \x01(\r\x12\x17\n\x0frequired_copies\x18\x05 \x01(\r\x12\'\n\x08settings\x18\x06 \x01(\x0b\x32\x15.rhino.v1.JobSettings\"\xdf\x02\n\tFileEntry\x12 \n\x05store\x18\x01 \x01(\x0b\x32\x11.rhino.v1.StoreId\x12\x0c\n\x04name\x18\x02 \x01(\t\x12 \n\x04kind\x18\x03 \x01(\x0e\x32\x12.rhino.v1.FileKind\x12\"\n\x07version\x18\x04 \x01(\x0b\x32\x11.rhino.v1.Version\x12\x12\n\nsize_bytes\x18\x05 \x01(\x04\x12\x0e\n\x06\x63rc32c\x18\x06 \x01(\r\x12\"\n\x07lineage\x18\x07 \x03(\x0b\x32\x11.rhino.v1.Version\x12\x12\n\nreferences\x18\x08 \x03(\t\x12\x12\n\nwritten_by\x18\t \x01(\t\x12\x16\n\x0elineage_before\x18\x0b \x01(\r\x12\x0f\n\x07same_as\x18\n \x01(\t\x12\x11\n\tbranch_of\x18\x0c \x01(\t\x12\x1c\n\x0f\x62ranch_operator\x18\r \x01(\x03H\x00\x88\x01\x01\x42\x12\n\x10_branch_operator\"0\n\x05\x46loor\x12\'\n\x07version\x18\x01 \x01(\x0b\x32\x16.rhino.v1.StoreVersion\"\xcf\x01\n\x0bScrubStatus\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0f\n\x07running\x18\x02 \x01(\x08\x12\x11\n\tfull_pace\x18\x03 \x01(\x08\x12\x15\n\rchecked_bytes\x18\x04 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x05 \x01(\x04\x12\x15\n\rchecked_files\x18\x06 \x01(\x04\x12\x0e\n\x06\x65rrors\x18\x07 \x01(\x04\x12\x10\n\x08repaired\x18\x08 \x01(\x04\x12\x12\n\nstarted_ms\x18\t \x01(\x03\x12\x13\n\x0b\x66inished_ms\x18\n \x01(\x03\";\n\x0c\x46orgottenJob\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x1e\n\x05\x66\x65nce\x18\x02 \x01(\x0b\x32\x0f.rhino.v1.Epoch\"=\n\x10\x46orgetJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12\x0b\n\x03now\x18\x03 \x01(\x08\"b\n\x0e\x46orgetJobReply\x12\x0b\n\x03job\x18\x01 \x01(\t\x12#\n\x07workers\x18\x02 \x03(\x0b\x32\x12.rhino.v1.JobUsage\x12\x0e\n\x06groups\x18\x03 \x01(\r\x12\x0e\n\x06left_s\x18\x04 \x01(\x01\"I\n\x08JobUsage\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0c\n\x04live\x18\x02 \x01(\x08\x12\r\n\x05\x66iles\x18\x03 \x01(\x04\x12\r\n\x05\x62ytes\x18\x04 \x01(\x04\"9\n\x13\x46orgetWorkerRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"Z\n\x11\x46orgetWorkerReply\x12\x0e\n\x06groups\x18\x01 \x01(\r\x12&\n\x0bonly_member\x18\x02 \x03(\x0b\x32\x11.rhino.v1.GroupId\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\"\"\n\x04Part\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0c\n\x04last\x18\x02 \x01(\x08*m\n\x0e\x42\x65lowMinCopies\x12 \n\x1c\x42\x45LOW_MIN_COPIES_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x42\x45LOW_MIN_COPIES_DEGRADED\x10\x01\x12\x1a\n\x16\x42\x45LOW_MIN_COPIES_BLOCK\x10\x02*Z\n\nDurability\x12\x1a\n\x16\x44URABILITY_UNSPECIFIED\x10\x00\x12\x19\n\x15\x44URABILITY_REPLICATED\x10\x01\x12\x15\n\x11\x44URABILITY_SYNCED\x10\x02*|\n\x08\x46ileKind\x12\x19\n\x15\x46ILE_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13\x46ILE_KIND_CHANGELOG\x10\x01\x12\x16\n\x12\x46ILE_KIND_SNAPSHOT\x10\x02\x12\x11\n\rFILE_KIND_SST\x10\x03\x12\x11\n\rFILE_KIND_LOG\x10\x04*g\n\tDiskState\x12\x1a\n\x16\x44ISK_STATE_UNSPECIFIED\x10\x00\x12\x11\n\rDISK_STATE_OK\x10\x01\x12\x13\n\x0f\x44ISK_STATE_FULL\x10\x02\x12\x16\n\x12\x44ISK_STATE_FAILING\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rhino_pb.common_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_BELOWMINCOPIES']._serialized_start=2062
-  _globals['_BELOWMINCOPIES']._serialized_end=2171
-  _globals['_DURABILITY']._serialized_start=2173
-  _globals['_DURABILITY']._serialized_end=2263
-  _globals['_PLACEMENT']._serialized_start=2265
-  _globals['_PLACEMENT']._serialized_end=2345
-  _globals['_FILEKIND']._serialized_start=2347
-  _globals['_FILEKIND']._serialized_end=2471
-  _globals['_DISKSTATE']._serialized_start=2473
-  _globals['_DISKSTATE']._serialized_end=2576
+  _globals['_BELOWMINCOPIES']._serialized_start=2022
+  _globals['_BELOWMINCOPIES']._serialized_end=2131
+  _globals['_DURABILITY']._serialized_start=2133
+  _globals['_DURABILITY']._serialized_end=2223
+  _globals['_FILEKIND']._serialized_start=2225
+  _globals['_FILEKIND']._serialized_end=2349
+  _globals['_DISKSTATE']._serialized_start=2351
+  _globals['_DISKSTATE']._serialized_end=2454
   _globals['_STOREID']._serialized_start=35
   _globals['_STOREID']._serialized_end=109
   _globals['_VERSION']._serialized_start=111
@@ -56,27 +54,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MEMBER']._serialized_start=469
   _globals['_MEMBER']._serialized_end=526
   _globals['_JOBSETTINGS']._serialized_start=529
-  _globals['_JOBSETTINGS']._serialized_end=756
-  _globals['_REPLICAGROUP']._serialized_start=759
-  _globals['_REPLICAGROUP']._serialized_end=960
-  _globals['_FILEENTRY']._serialized_start=963
-  _globals['_FILEENTRY']._serialized_end=1314
-  _globals['_FLOOR']._serialized_start=1316
-  _globals['_FLOOR']._serialized_end=1364
-  _globals['_SCRUBSTATUS']._serialized_start=1367
-  _globals['_SCRUBSTATUS']._serialized_end=1574
-  _globals['_FORGOTTENJOB']._serialized_start=1576
-  _globals['_FORGOTTENJOB']._serialized_end=1635
-  _globals['_FORGETJOBREQUEST']._serialized_start=1637
-  _globals['_FORGETJOBREQUEST']._serialized_end=1698
-  _globals['_FORGETJOBREPLY']._serialized_start=1700
-  _globals['_FORGETJOBREPLY']._serialized_end=1798
-  _globals['_JOBUSAGE']._serialized_start=1800
-  _globals['_JOBUSAGE']._serialized_end=1873
-  _globals['_FORGETWORKERREQUEST']._serialized_start=1875
-  _globals['_FORGETWORKERREQUEST']._serialized_end=1932
-  _globals['_FORGETWORKERREPLY']._serialized_start=1934
-  _globals['_FORGETWORKERREPLY']._serialized_end=2024
-  _globals['_PART']._serialized_start=2026
-  _globals['_PART']._serialized_end=2060
+  _globals['_JOBSETTINGS']._serialized_end=716
+  _globals['_REPLICAGROUP']._serialized_start=719
+  _globals['_REPLICAGROUP']._serialized_end=920
+  _globals['_FILEENTRY']._serialized_start=923
+  _globals['_FILEENTRY']._serialized_end=1274
+  _globals['_FLOOR']._serialized_start=1276
+  _globals['_FLOOR']._serialized_end=1324
+  _globals['_SCRUBSTATUS']._serialized_start=1327
+  _globals['_SCRUBSTATUS']._serialized_end=1534
+  _globals['_FORGOTTENJOB']._serialized_start=1536
+  _globals['_FORGOTTENJOB']._serialized_end=1595
+  _globals['_FORGETJOBREQUEST']._serialized_start=1597
+  _globals['_FORGETJOBREQUEST']._serialized_end=1658
+  _globals['_FORGETJOBREPLY']._serialized_start=1660
+  _globals['_FORGETJOBREPLY']._serialized_end=1758
+  _globals['_JOBUSAGE']._serialized_start=1760
+  _globals['_JOBUSAGE']._serialized_end=1833
+  _globals['_FORGETWORKERREQUEST']._serialized_start=1835
+  _globals['_FORGETWORKERREQUEST']._serialized_end=1892
+  _globals['_FORGETWORKERREPLY']._serialized_start=1894
+  _globals['_FORGETWORKERREPLY']._serialized_end=1984
+  _globals['_PART']._serialized_start=1986
+  _globals['_PART']._serialized_end=2020
 # @@protoc_insertion_point(module_scope)

@@ -63,28 +63,6 @@ DURABILITY_SYNCED: Durability.ValueType  # 2
 """a copy counts once it is on the member's disk (fsync)"""
 Global___Durability: _TypeAlias = Durability  # noqa: Y015
 
-class _Placement:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _PlacementEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Placement.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    PLACEMENT_UNSPECIFIED: _Placement.ValueType  # 0
-    PLACEMENT_STATE: _Placement.ValueType  # 1
-    """every member of a group has its entire state (Rhino 4.2.1)"""
-    PLACEMENT_BLOCK: _Placement.ValueType  # 2
-    """each file has min_copies copies, spread over the members by a hash; a baseline for measurements"""
-
-class Placement(_Placement, metaclass=_PlacementEnumTypeWrapper):
-    """How the files of a group are distributed over its members."""
-
-PLACEMENT_UNSPECIFIED: Placement.ValueType  # 0
-PLACEMENT_STATE: Placement.ValueType  # 1
-"""every member of a group has its entire state (Rhino 4.2.1)"""
-PLACEMENT_BLOCK: Placement.ValueType  # 2
-"""each file has min_copies copies, spread over the members by a hash; a baseline for measurements"""
-Global___Placement: _TypeAlias = Placement  # noqa: Y015
-
 class _FileKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -352,8 +330,8 @@ Global___Member: _TypeAlias = Member  # noqa: Y015
 
 @_typing.final
 class JobSettings(_message.Message):
-    """The replication settings of a job, as its driver sent them last. Zero values mean the defaults. The placement of a
-    job never changes, and its durability never changes from SYNCED to REPLICATED.
+    """The replication settings of a job, as its driver sent them last. Zero values mean the defaults. The
+    durability of a job never changes from SYNCED to REPLICATED.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -363,7 +341,6 @@ class JobSettings(_message.Message):
     MIN_COPIES_FIELD_NUMBER: _builtins.int
     BELOW_MIN_COPIES_FIELD_NUMBER: _builtins.int
     DURABILITY_FIELD_NUMBER: _builtins.int
-    PLACEMENT_FIELD_NUMBER: _builtins.int
     replication_factor: _builtins.int
     """r: number of secondary copies beside the owner's; default 1"""
     replication_factor_set: _builtins.bool
@@ -374,8 +351,6 @@ class JobSettings(_message.Message):
     """default DEGRADED"""
     durability: Global___Durability.ValueType
     """default REPLICATED"""
-    placement: Global___Placement.ValueType
-    """default STATE"""
     def __init__(
         self,
         *,
@@ -384,11 +359,10 @@ class JobSettings(_message.Message):
         min_copies: _builtins.int = ...,
         below_min_copies: Global___BelowMinCopies.ValueType = ...,
         durability: Global___Durability.ValueType = ...,
-        placement: Global___Placement.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["below_min_copies", b"below_min_copies", "durability", b"durability", "min_copies", b"min_copies", "placement", b"placement", "replication_factor", b"replication_factor", "replication_factor_set", b"replication_factor_set"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["below_min_copies", b"below_min_copies", "durability", b"durability", "min_copies", b"min_copies", "replication_factor", b"replication_factor", "replication_factor_set", b"replication_factor_set"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

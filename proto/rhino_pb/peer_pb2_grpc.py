@@ -131,7 +131,7 @@ class PeerServicer:
     def Branch(self, request, context):
         """Makes versions of one job versions of another job, too, as links: no bytes are copied here. Returns when
         required_copies members of the new groups hold them. NOT_FOUND if a version is not held here; FAILED_PRECONDITION
-        if a job was forgotten, or if its files are spread over the members. May be repeated.
+        if a job was forgotten. May be repeated.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

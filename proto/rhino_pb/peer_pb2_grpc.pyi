@@ -58,7 +58,7 @@ class PeerStub:
     Branch: _grpc.UnaryUnaryMultiCallable[_peer_pb2.BranchRequest, _peer_pb2.BranchReply]
     """Makes versions of one job versions of another job, too, as links: no bytes are copied here. Returns when
     required_copies members of the new groups hold them. NOT_FOUND if a version is not held here; FAILED_PRECONDITION
-    if a job was forgotten, or if its files are spread over the members. May be repeated.
+    if a job was forgotten. May be repeated.
     """
     Restructure: _grpc.UnaryUnaryMultiCallable[_peer_pb2.RestructureRequest, _peer_pb2.BranchReply]
     """Makes versions of one job versions of a restructured job, under other operators, and makes empty versions for its
@@ -91,7 +91,7 @@ class PeerAsyncStub(PeerStub):
     Branch: _aio.UnaryUnaryMultiCallable[_peer_pb2.BranchRequest, _peer_pb2.BranchReply]  # type: ignore[assignment]
     """Makes versions of one job versions of another job, too, as links: no bytes are copied here. Returns when
     required_copies members of the new groups hold them. NOT_FOUND if a version is not held here; FAILED_PRECONDITION
-    if a job was forgotten, or if its files are spread over the members. May be repeated.
+    if a job was forgotten. May be repeated.
     """
     Restructure: _aio.UnaryUnaryMultiCallable[_peer_pb2.RestructureRequest, _peer_pb2.BranchReply]  # type: ignore[assignment]
     """Makes versions of one job versions of a restructured job, under other operators, and makes empty versions for its
@@ -163,7 +163,7 @@ class PeerServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_peer_pb2.BranchReply, _abc.Awaitable[_peer_pb2.BranchReply]]:
         """Makes versions of one job versions of another job, too, as links: no bytes are copied here. Returns when
         required_copies members of the new groups hold them. NOT_FOUND if a version is not held here; FAILED_PRECONDITION
-        if a job was forgotten, or if its files are spread over the members. May be repeated.
+        if a job was forgotten. May be repeated.
         """
 
     @_abc_1.abstractmethod

@@ -21,10 +21,9 @@ from rhino_pb import common_pb2
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-_ENUMS: dict[str, tuple[Any, str | None]] = {  # by setting: the substitute for an unknown value; None: refuse it
+_ENUMS: dict[str, tuple[Any, str]] = {  # by setting: the substitute for an unknown value
     "durability": (common_pb2.Durability, "DURABILITY_SYNCED"),
     "belowMinCopies": (common_pb2.BelowMinCopies, "BELOW_MIN_COPIES_BLOCK"),
-    "placement": (common_pb2.Placement, None),
 }
 FORGOTTEN = "replication/forgotten/"  # jobs with their fences
 DRAINING = "replication/draining/"  # workers

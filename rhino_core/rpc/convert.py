@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rhino_core import ids
-from rhino_core.errors import InvalidRequestError
 from rhino_pb import common_pb2 as pb
 
 _KIND_TO_PB = {
@@ -124,7 +123,6 @@ def settings_to_pb(settings: ids.JobSettings) -> pb.JobSettings:
         min_copies=settings.min_copies or 0,
         below_min_copies=pb.BELOW_MIN_COPIES_DEGRADED if degraded else pb.BELOW_MIN_COPIES_BLOCK,
         durability=pb.DURABILITY_SYNCED if synced else pb.DURABILITY_REPLICATED,
-        placement=pb.PLACEMENT_BLOCK if settings.placement is ids.Placement.BLOCK else pb.PLACEMENT_STATE,
     )
 
 
@@ -135,14 +133,11 @@ def settings_of(message: pb.JobSettings) -> ids.JobSettings:
     """
     block = message.below_min_copies not in (pb.BELOW_MIN_COPIES_UNSPECIFIED, pb.BELOW_MIN_COPIES_DEGRADED)
     synced = message.durability not in (pb.DURABILITY_UNSPECIFIED, pb.DURABILITY_REPLICATED)
-    if message.placement not in pb.Placement.values():
-        raise InvalidRequestError(f"placement {message.placement}: a newer version of Rhino has it")
     return ids.JobSettings(
         replication_factor=message.replication_factor if message.replication_factor_set else 1,
         min_copies=message.min_copies or None,
         below_min_copies=ids.BelowMinCopies.BLOCK if block else ids.BelowMinCopies.DEGRADED,
         durability=ids.Durability.SYNCED if synced else ids.Durability.REPLICATED,
-        placement=ids.Placement.BLOCK if message.placement == pb.PLACEMENT_BLOCK else ids.Placement.STATE,
     )
 
 

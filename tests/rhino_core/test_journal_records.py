@@ -28,7 +28,6 @@ from rhino_core.ids import (
     Durability,
     Epoch,
     GroupId,
-    Placement,
     StoreId,
     StoreVersion,
     Version,
@@ -76,7 +75,6 @@ def test_the_replication_managers_records(journal: Journal, tmp_path: Path) -> N
     assert [(m.worker.worker_id, m.whole) for m in group.members] == [("w2", True), ("w3", False)]
     assert (group.epoch, group.required_copies) == (Epoch(GENERATION, 41), 2)
     assert (group.settings.durability, group.settings.below_min_copies) == (Durability.SYNCED, BelowMinCopies.BLOCK)
-    assert found.groups[GroupId("job-c", 0, 0)].settings.placement is Placement.BLOCK
     assert len(found.floors) == 4
     assert found.floors[StoreId(B, 1, 0, "left-keyToNumValues")] == Version(2**40, "")
     assert found.forgotten == {"job-gone": Epoch(GENERATION, 7)}

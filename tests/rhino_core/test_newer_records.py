@@ -16,7 +16,7 @@ from handover_manager.service.stored import restore
 from replication_manager.protocol import events as ev
 from replication_manager.service import stored
 from replication_manager.service.records import GROUPS
-from rhino_core.errors import InvalidRequestError, PreconditionError
+from rhino_core.errors import PreconditionError
 from rhino_core.ids import (
     NO_EPOCH,
     BelowMinCopies,
@@ -113,25 +113,11 @@ def test_an_unknown_promise_of_a_group_is_taken_for_the_stronger_one(unknown: ob
     assert found.settings.below_min_copies is BelowMinCopies.BLOCK
 
 
-def test_an_unknown_placement_is_refused(tmp_path: Path) -> None:
-    """The placement of its files cannot be guessed, and a group without a record would be created again."""
-    journal = Journal(tmp_path, bootstrap=True)
-    group_of(journal, placement="PLACEMENT_LATER")
-    with pytest.raises(
-        PreconditionError, match=r"placement in the record .* 'PLACEMENT_LATER': a newer version of Rhino"
-    ):
-        stored.restore(journal, ManagerSettings(tmp_path, "127.0.0.1:0"), 0.0)
-    journal.close()
-
-
 def test_unknown_promises_of_a_message_are_the_stronger_ones() -> None:
     message = common_pb2.JobSettings()
     message.MergeFromString(b"\x20\x4d\x28\x4d")  # fields 4 and 5 are 77
     found = settings_of(message)
     assert (found.durability, found.below_min_copies) == (Durability.SYNCED, BelowMinCopies.BLOCK)
-    message.MergeFromString(b"\x30\x4d")
-    with pytest.raises(InvalidRequestError, match="placement 77"):
-        settings_of(message)
 
 
 def test_unknown_values_in_the_record_of_a_handover() -> None:

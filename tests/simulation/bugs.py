@@ -21,7 +21,6 @@ from tests.simulation.sidecar import Sidecar
 from tests.simulation.streams import Stream
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.chain.completing import Completing
-from worker_runtime.protocol.chain.copy_policy import WholeChain
 from worker_runtime.protocol.chain.groups import Groups
 from worker_runtime.protocol.chain.machine import ChainMachine
 from worker_runtime.protocol.chain.outbox import Outbox
@@ -80,16 +79,16 @@ def epochs_forgotten_at_restart(patch_: Patch) -> None:
 
 def one_file_is_a_copy(patch_: Patch) -> None:
     """A member that has one file of a version says that it holds the version."""
-    patch_.setattr(WholeChain, "holds", lambda self, entry, here: True)
+    patch_.setattr(closure.StoreCatalogue, "holds_closure", lambda self, entry: True)
 
 
 def zip_counts_without_its_files(patch_: Patch) -> None:
     """A member that can open a version says that it holds the version's snapshot."""
 
-    def holds(self: WholeChain, entry: FileEntry, here: closure.StoreCatalogue) -> bool:
-        return entry.version is None or here.holds(entry.version)
+    def holds(self: closure.StoreCatalogue, entry: FileEntry) -> bool:
+        return entry.version is None or self.holds(entry.version)
 
-    patch_.setattr(WholeChain, "holds", holds)
+    patch_.setattr(closure.StoreCatalogue, "holds_closure", holds)
 
 
 def lineage_is_not_looked_at(patch_: Patch) -> None:
@@ -308,7 +307,7 @@ def waiting_commit_asks_nobody_twice(patch_: Patch) -> None:
     def offer_again(self: Sending, key: FileKey, group: Any) -> list[ev.Effect]:
         out = self._outbox.get(key)
         assert out is not None
-        chain = [w for w in self._others(out.entry, group) if incarnation_of(w) not in out.holders()]
+        chain = [w for w in self._others(group) if incarnation_of(w) not in out.holders()]
         return self._outbox.offer(out.entry, group.epoch, tuple(chain))
 
     patch_.setattr(Sending, "_offer_again", offer_again)

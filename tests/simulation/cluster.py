@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from replication_manager.protocol.groups import logged
 from replication_manager.protocol.placement import impaired, lagging
-from rhino_core.ids import Durability, Placement, StoreId, StoreVersion
+from rhino_core.ids import Durability, StoreId, StoreVersion
 from tests.simulation import drain_checkers
 from tests.simulation.checkers import Checkers
 from tests.simulation.disk import Disk, opens
@@ -65,11 +65,6 @@ class Cluster:
         self.old_versions = OldVersions(self, self.workload)
         self.peace = Peace(self)
         self.journals = Journals(self) if self.variety.journal_replaced else None
-
-    @property
-    def spread(self) -> bool:
-        """Files are blocks, of which each worker has some (tests/simulation/spread.py)."""
-        return self.settings.placement is Placement.BLOCK
 
     @property
     def synced(self) -> bool:

@@ -31,7 +31,7 @@ class Drains:
 
     def start(self, *, until: float) -> None:
         self._until = until
-        if not self._cluster.spread and self._random.random() < SEEDS:
+        if self._random.random() < SEEDS:
             self._world.at(self._random.uniform(*FIRST_S), self._begin)
 
     def _begin(self) -> None:

@@ -42,10 +42,6 @@ class FaultInjector:
             self._set_clock: 1,
         }
 
-    def no_damage(self) -> None:
-        """Disks are lost, but no single files."""
-        self._kinds = {kind: n for kind, n in self._kinds.items() if kind not in (self._damage, self._flip_bits)}
-
     def start(self, *, until: float) -> None:
         self._until = until
         self._world.after(FIRST_S, self._next)

@@ -44,7 +44,7 @@ class Retention:
     def _collect(self, store: StoreId) -> None:
         self._due.discard(store)
         floor = self._me.disk.floors.get(store)
-        if self._me.cluster.spread or floor is None:  # its job may have been forgotten meanwhile
+        if floor is None:  # its job may have been forgotten meanwhile
             return
         pins = {pin.version for pin in self._me.pins.values() if pin.store == store}
         busy = self._me.machine.view.names_in_use(store, floor)

@@ -220,7 +220,7 @@ class Sidecar:
             checkers.adopted(process, event.group, self.disk.epoch(event.group.group))
         elif isinstance(event, ev.GroupLeft):
             checkers.left(process, event.group)
-        elif isinstance(event, ev.CatchUpFinished) and not self.cluster.spread:
+        elif isinstance(event, ev.CatchUpFinished):
             self.cluster.checkers.caught_up(process, event.group, self.disk)
         elif isinstance(event, ev.FilesRemoved) and event.damaged:
             checkers.damaged(process, event.store.group)
@@ -359,13 +359,13 @@ class Sidecar:
         return name in self.disk.files[store]
 
     def inventory(self, group: GroupId) -> tuple[FileEntry, ...]:
-        """The files that other workers learn of: all that retention keeps, and all spread blocks."""
+        """The files that other workers learn of: all that retention keeps."""
         return tuple(
             entry
             for store, catalogue in self.catalogue.stores(group).items()
             for kept in [closure.kept_names(catalogue, self.disk.floors.get(store))]
             for entry in catalogue.entries()
-            if self.cluster.spread or entry.name in kept
+            if entry.name in kept
         )
 
     def pull_from(self, found: Found) -> bool:

@@ -11,7 +11,6 @@ from tests.simulation.epoch_bugs import EPOCH_BUGS, acks_of_another_epoch_are_pa
 from tests.simulation.guest_bugs import GUEST_BUGS
 from tests.simulation.seam_bugs import SEAM_BUGS, files_come_by_the_wall_clock
 from tests.simulation.seeds import failures, run, usable_processors
-from tests.simulation.spread import SpreadCluster
 from tests.simulation.support.simulation import in_ci_and_more
 
 # By replication factor: one copy and guests, one link, two, rings of three and more among the members.
@@ -30,7 +29,6 @@ FINDS = {
     ("guest_of_one_operator_joins", 2): 6,
     ("lost_though_a_worker_is_silent", 2): 10,
 }
-SPREAD_IN_CI, SPREAD = 10, 30
 # Where nobody passes anything on there are no acks of others; and one link less breaks when it matters.
 ONLY_WITH_TWO = [acks_of_another_epoch_are_passed_on, no_new_offer_to_who_has_stored]
 PLANTED = (*BUGS, *EPOCH_BUGS, *GUEST_BUGS, *SEAM_BUGS)
@@ -63,17 +61,6 @@ def test_a_deliberate_bug_is_found(
         pytest.fail(f"{bug.__name__}: {bug.__doc__} Not found by {SEEDS_FOR_A_BUG} seeds")
     if found >= SEEDS_IN_CI[factor]:  # else the test above has seen it hold without the bug
         assert run(found, factor=factor).error is None
-
-
-@pytest.mark.parametrize("seeds", in_ci_and_more(SPREAD_IN_CI, SPREAD))
-def test_spread_blocks_have_their_copies(seeds: range) -> None:
-    for seed in seeds:
-        cluster = SpreadCluster(seed)
-        try:
-            cluster.run()
-        except AssertionError as error:
-            trace = "\n".join(cluster.world.trace[-60:])
-            pytest.fail(f"{trace}\nseed {seed}: {error}")
 
 
 def test_a_seed_is_the_same_every_time() -> None:

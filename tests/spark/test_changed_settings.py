@@ -24,7 +24,7 @@ def copies(group: GroupView) -> int:
     return sum(member.whole and member.state == "live" for member in group.members)
 
 
-def test_one_copy_becomes_two_and_placement_is_refused(tmp_path: Path, cluster: LocalCluster) -> None:
+def test_one_copy_becomes_two(tmp_path: Path, cluster: LocalCluster) -> None:
     conf = rhino_conf(cluster.manager, socket=cluster.socket.replace("{host}", cluster.workers[0].host))
     factor, least = "spark.rhino.replicationFactor", "spark.rhino.minCopies"
     alone, _ = run_sessions(tmp_path, {"query:alone": conf | {factor: "0", least: "1"}})
@@ -33,13 +33,8 @@ def test_one_copy_becomes_two_and_placement_is_refused(tmp_path: Path, cluster: 
     assert {(g.replication_factor, g.min_copies, copies(g)) for g in groups_of(cluster, job)} == {(0, 1, 1)}
 
     pair = conf | {factor: "1", least: "2"}
-    spread = conf | {factor: "1", "spark.rhino.placement": "block"}
-    after, _ = run_sessions(tmp_path, {"query:pair": pair, "query:spread": spread})
+    after, _ = run_sessions(tmp_path, {"query:pair": pair})
     assert after["query:pair"].done, after["query:pair"].error
     wait_for(lambda: all(copies(g) == 2 for g in groups_of(cluster, job)), "two whole copies of every group")
     found = groups_of(cluster, job)
     assert {(g.replication_factor, g.min_copies, g.required_copies) for g in found} == {(1, 2, 2)}
-
-    assert not after["query:spread"].done
-    assert "its placement is 'state' and cannot become 'block'" in after["query:spread"].error
-    assert "start the query with a new checkpoint" in after["query:spread"].error

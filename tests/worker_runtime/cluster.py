@@ -141,7 +141,6 @@ class Process:
         commit_timeout_s: float = 10.0,
         replicas: int = 1,
         synced: bool = False,
-        blocks: bool = False,
         patient: bool = False,
         token: bytes | None = None,
     ) -> AsyncIterator[Client]:
@@ -156,7 +155,6 @@ class Process:
                 replication_factor=replicas,
                 replication_factor_set=True,
                 durability=common_pb2.DURABILITY_SYNCED if synced else common_pb2.DURABILITY_REPLICATED,
-                placement=common_pb2.PLACEMENT_BLOCK if blocks else common_pb2.PLACEMENT_STATE,
             )
             request = sidecar_pb2.AttachRequest(
                 client="test", settings=settings, commit_timeout_s=commit_timeout_s, protocol_version="1"

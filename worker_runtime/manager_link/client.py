@@ -19,7 +19,6 @@ from rhino_core import retry
 from rhino_core.descriptors import LogLimits
 from rhino_core.errors import AlreadyThereError, PreconditionError, RhinoError, UnavailableError, UnknownError
 from rhino_core.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreVersion, Worker
-from rhino_core.job_settings import check_changeable
 from rhino_core.protocol import PROTOCOL, check_protocol
 from rhino_core.rpc.channel import CALL_S_MAX, RenewedChannel, call
 from rhino_core.rpc.convert import (
@@ -166,14 +165,14 @@ class ManagerClient:
         except RhinoError as error:
             log.warning("cannot ask who may have files", extra={"group": str(group), "error": str(error)})
             return None
-        return frozenset(reply.holders) or None  # a manager of an earlier version names nobody
+        return frozenset(reply.holders) or None
 
     async def known(self, group: GroupId, settings: JobSettings, branch_of: GroupId | None = None) -> ReplicaGroup:
         """The group, from memory or from the manager. The first worker that names a group becomes its owner.
 
         `branch_of`: a group of another job that has the same files. Its members are preferred for a new group.
         Waits some time for an unreachable manager, and for workers that are just starting. Raises UnavailableError,
-        PreconditionError (too few workers, or settings that the job's state does not allow).
+        PreconditionError (too few workers).
         """
         self.require_unforgotten(group)
         self._settings[group.job] = settings
@@ -184,7 +183,6 @@ class ManagerClient:
 
         known = self._replication.group(group)
         found: ReplicaGroup = await retry.until_resolved()(resolve) if known is None else known
-        check_changeable(group.job, found.settings, settings)
         return found
 
     async def name(self, group: GroupId, settings: JobSettings) -> None:

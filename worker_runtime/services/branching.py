@@ -16,8 +16,8 @@ from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rhino_core.errors import InvalidRequestError, PreconditionError, UnknownError
-from rhino_core.ids import FileEntry, FileKind, GroupId, Placement, ReplicaGroup, StoreId, StoreVersion
+from rhino_core.errors import InvalidRequestError, UnknownError
+from rhino_core.ids import FileEntry, FileKind, GroupId, ReplicaGroup, StoreId, StoreVersion
 from worker_runtime.manager_link.client import ManagerClient
 from worker_runtime.protocol import events as ev
 from worker_runtime.replication import Replication
@@ -70,8 +70,8 @@ class Brancher:
     async def restructure(self, links: Sequence[Link], empty: Sequence[Empty], timeout_s: float) -> Branched:
         """Returns when enough members of the new groups hold all versions.
 
-        Raises InvalidRequestError, UnknownError if a version is not held here, PreconditionError for a forgotten job
-        and for files that are spread over the members, CopiesTimeoutError, and the errors of `Branches.link`.
+        Raises InvalidRequestError, UnknownError if a version is not held here, PreconditionError for a forgotten job,
+        CopiesTimeoutError, and the errors of `Branches.link`.
         """
         started = time.monotonic()
         timeout_s = timeout_s or TIMEOUT_S
@@ -117,8 +117,6 @@ class Brancher:
         source = self._replication.group(group)
         if source is None:
             raise UnknownError(f"group {group} is not known to worker {self._replication.me.worker_id}")
-        if source.settings.placement is not Placement.STATE:
-            raise PreconditionError(f"group {group}: its files are spread over its members, so it cannot be branched")
         return source
 
     async def _link(self, closure: Sequence[FileEntry], target: StoreId, timeout_s: float) -> None:

@@ -189,8 +189,6 @@ class Scrubber:
 
     def _still_needed(self, store: StoreId, gone: list[Damage]) -> list[Damage]:
         """Files that retention would keep if they were here with the oldest possible arrival time."""
-        if self._store.retention.is_spread(store.job):
-            return gone
         here = self._store.catalogue.store(store)
         catalogue = StoreCatalogue(first_snapshots=here.first_snapshots)
         for file in here.files():

@@ -83,7 +83,7 @@ class Chains:
 
     def renew(self, group: ReplicaGroup, members: rules.Members) -> list[ev.Effect]:
         """Gives the group these members under a new epoch."""
-        new = rules.renewed(group, self.epochs.next(), rules.respread(group, members))
+        new = rules.renewed(group, self.epochs.next(), members)
         if new.group not in self.groups:
             self._settings.setdefault(new.group.job, new.settings)
         self._table.put(new)

@@ -10,7 +10,7 @@ from replication_manager.protocol.groups import logged
 from replication_manager.protocol.groups.logged import LoggedVersions, check_published
 from replication_manager.protocol.groups.returned import Returned
 from replication_manager.protocol.workers.membership import Membership
-from rhino_core.ids import GroupId, Placement, ReplicaGroup, StoreId
+from rhino_core.ids import GroupId, ReplicaGroup, StoreId
 
 
 class Following:
@@ -93,12 +93,9 @@ class Following:
         return self._chains.renew(group, (*members, *cut))
 
     def _join(self, group: ReplicaGroup, writer: str) -> list[ev.Effect]:
-        """Adds a guest to the group. A guest that stops writing before it is whole leaves again like a returned worker.
-
-        Under block placement no guest joins: it fetches what it loads in any case.
-        """
+        """Adds a guest to the group. If it stops writing before it is whole, it leaves again like a returned worker."""
         worker = self._membership.records[writer].worker
-        if group.settings.placement is Placement.BLOCK or not self._membership.is_live(worker):
+        if not self._membership.is_live(worker):
             return []
         effects = self._chains.join(group, worker)
         if effects:

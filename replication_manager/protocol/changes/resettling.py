@@ -28,7 +28,7 @@ class Resettling:
         Raises PreconditionError for a setting that cannot change.
         """
         present = self._chains.settings_of(job)
-        settings = present and settings_from_now(job, present, asked)
+        settings = present and settings_from_now(present, asked)
         if settings is None or settings == present:
             return []
         self._chains.remember(job, settings)

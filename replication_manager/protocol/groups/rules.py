@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from rhino_core.errors import PreconditionError
-from rhino_core.ids import BelowMinCopies, Epoch, JobSettings, Member, Placement, ReplicaGroup, Worker
+from rhino_core.ids import BelowMinCopies, Epoch, JobSettings, Member, ReplicaGroup, Worker
 from rhino_core.planning.spread import Place, closest
 
 Members = tuple[Member, ...]
@@ -15,13 +15,10 @@ Members = tuple[Member, ...]
 def required_copies(settings: JobSettings, members: Members) -> int:
     """Number of whole members that must hold a version now, at least 1.
 
-    It is min_copies. Under DEGRADED it is at most the number of whole members. Under block placement it is the number
-    of members that must have each block, and members count even while they still lack older blocks.
+    It is min_copies. Under DEGRADED it is at most the number of whole members.
     """
     if settings.below_min_copies is BelowMinCopies.BLOCK:
         return settings.copies
-    if settings.placement is Placement.BLOCK:
-        return max(1, min(settings.copies, len(members)))
     return max(1, min(settings.copies, sum(m.whole for m in members)))
 
 
@@ -52,10 +49,9 @@ def settled(
 
     Unchanged while no whole member is present, because the absent ones may have the only copy. If the owner is absent
     or not whole, the first present whole member follows it (Rhino 4.2.3). An owner that is only `suspected` stays.
-    Under block placement no member has everything, so any present member may follow.
     """
     live = tuple(m for m in members if present(m.worker))
-    successors = [m for m in live if m.whole] or (list(live) if settings.placement is Placement.BLOCK else [])
+    successors = [m for m in live if m.whole]
     if not successors:
         return members
     if live[0] in successors or suspected(live[0].worker):
@@ -75,27 +71,15 @@ def without_impaired(
     An impaired owner is followed by a whole member that is not impaired, preferably one that is not draining.
 
     Unchanged unless another whole member is fit and was heard from lately: the impaired ones may have the only copy.
-    Unchanged also under block placement: no member has everything there, and each block has its own keepers.
     """
     fit = [m for m in members if m.whole and m.worker.worker_id not in impaired and heard_lately(m.worker)]
-    if not fit or settings.placement is Placement.BLOCK:
+    if not fit:
         return members
     first = members[0]
     if first.worker.worker_id in impaired:
         first = min(fit, key=lambda m: m.worker.worker_id in draining)
     others = sorted((m for m in members if m is not first), key=lambda m: m.worker.worker_id in impaired)  # stable
     return tuple(Member(m.worker, m.whole and m.worker.worker_id not in impaired) for m in (first, *others))
-
-
-def respread(group: ReplicaGroup, members: Members) -> Members:
-    """Members after some have left a group with block placement: none of them counts as whole.
-
-    Other members must keep the blocks of those that left. Each member is whole again when it has all its blocks.
-    """
-    left = {m.worker.worker_id for m in group.members} - {m.worker.worker_id for m in members}
-    if group.settings.placement is not Placement.BLOCK or not left:
-        return members
-    return tuple(Member(m.worker, False) for m in members)
 
 
 def owned_by(

@@ -17,7 +17,7 @@ from replication_manager.protocol.placement.load_histories import Fits, LoadHist
 from replication_manager.protocol.workers.membership import Membership
 from replication_manager.protocol.workers.worker_record import WorkerState
 from rhino_core.errors import TooFewWorkersError
-from rhino_core.ids import NO_EPOCH, DiskState, GroupId, JobSettings, Member, Placement, ReplicaGroup, Worker
+from rhino_core.ids import NO_EPOCH, DiskState, GroupId, JobSettings, Member, ReplicaGroup, Worker
 from rhino_core.planning.copysets import Sets, sets_of_a_worker
 from rhino_core.planning.spread import Spread
 
@@ -94,7 +94,7 @@ class Placing:
     def _is_settled(self, group: ReplicaGroup) -> bool:
         """Whether the group has copies, its chain has its length, and all members are whole and present."""
         factor = group.settings.replication_factor
-        if group.settings.placement is Placement.BLOCK or not factor or len(group.members) != factor + 1:
+        if not factor or len(group.members) != factor + 1:
             return False
         return all(m.whole and self._membership.is_present(m.worker) for m in group.members)
 

@@ -9,7 +9,7 @@ import pytest
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.groups import logged
 from replication_manager.protocol.workers.worker_record import Report
-from rhino_core.ids import NO_EPOCH, DiskState, JobSettings, Placement
+from rhino_core.ids import NO_EPOCH, DiskState, JobSettings
 from tests.replication_manager.protocol.harness import GROUP, Manager, worker, written
 
 STREAK = 4
@@ -191,9 +191,9 @@ def test_a_restarted_manager_takes_a_guest_that_has_joined_for_a_member_that_wri
     assert manager.members() == query.guest + query.owner
 
 
-@pytest.mark.parametrize("why", ["draining", "full", "blocks"])
+@pytest.mark.parametrize("why", ["draining", "full"])
 def test_some_guests_stay_guests(why: str) -> None:
-    query = Query("abcd", JobSettings(1, placement=Placement.BLOCK) if why == "blocks" else None)
+    query = Query("abcd")
     if why == "draining":
         query.manager.do(ev.DrainSet(query.guest, True))
     if why == "full":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.workers.worker_record import Report
-from rhino_core.ids import BelowMinCopies, JobSettings, Placement
+from rhino_core.ids import BelowMinCopies, JobSettings
 from tests.replication_manager.protocol.harness import GROUP, Manager
 
 
@@ -101,14 +101,6 @@ def test_nothing_changes_while_enough_others_have_every_version() -> None:
 def test_where_commits_are_to_wait_they_do() -> None:
     manager = Manager("abc")
     _, b = pair(manager, below_min_copies=BelowMinCopies.BLOCK)
-    before = manager.group()
-    ended(manager, b)
-    assert manager.group() == before
-
-
-def test_of_spread_blocks_each_has_its_own() -> None:
-    manager = Manager("abc")
-    _, b = pair(manager, replication_factor=2, min_copies=2, placement=Placement.BLOCK)
     before = manager.group()
     ended(manager, b)
     assert manager.group() == before

@@ -6,8 +6,7 @@ import pytest
 
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.workers.worker_record import Report
-from rhino_core.errors import PreconditionError
-from rhino_core.ids import BelowMinCopies, Durability, GroupId, JobSettings, Placement
+from rhino_core.ids import BelowMinCopies, Durability, GroupId, JobSettings
 from tests.replication_manager.protocol.harness import GROUP, Manager
 
 OTHER = GroupId("job", 1, 3)
@@ -133,27 +132,6 @@ def test_a_job_becomes_synced_and_stays_so() -> None:
     assert manager.group().settings.durability is Durability.SYNCED
     named(manager, JobSettings(1, 1, durability=Durability.REPLICATED))
     assert manager.group().settings == JobSettings(1, 1, durability=Durability.SYNCED)
-
-
-@pytest.mark.parametrize(
-    ("present", "asked", "words"),
-    [
-        (PAIR, JobSettings(1, 2, placement=Placement.BLOCK), ["'state'", "'block'", "new checkpoint"]),
-        (JobSettings(1, 2, placement=Placement.BLOCK), PAIR, ["'block'", "'state'", "new checkpoint"]),
-        (
-            JobSettings(2, 2, placement=Placement.BLOCK),
-            JobSettings(2, 1, placement=Placement.BLOCK),
-            ["factor 2 and 2 copies", "2 and 1", "new checkpoint"],
-        ),
-    ],
-)
-def test_where_files_are_cannot_change(present: JobSettings, asked: JobSettings, words: list[str]) -> None:
-    manager = started("abc", present)
-    group = manager.group()
-    with pytest.raises(PreconditionError) as refused:
-        named(manager, asked)
-    assert all(word in str(refused.value) for word in words)
-    assert manager.group() == group
 
 
 def test_a_job_without_groups_has_no_settings_to_change() -> None:

@@ -6,12 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import grpc
-import grpc.aio
 import pytest
 
-from rhino.client.overview import fetch_overview
-from rhino_core.ids import Version
 from rhino_pb import sidecar_pb2
 from tests.handover_manager.cluster import FakeDriver
 from tests.worker_runtime.cluster import Cluster, changelog_bytes
@@ -68,21 +64,3 @@ async def test_what_had_two_copies_keeps_the_owners_and_commits_wait_for_it_alon
             assert (group.min_copies, group.required_copies) == (1, 1)
             assert (await client.commit(STORE, version(2), changelog_bytes(2), lineage(2))).copies == 1
             await driver.stop()
-
-
-async def test_files_that_lie_whole_cannot_be_spread_from_now_on(cluster: Cluster, tmp_path: Path) -> None:
-    """The commit says so, and the manager keeps what was."""
-    async with asyncio.timeout(60), manager(settings_of(tmp_path)) as address:
-        cluster.address = address
-        a, _ = await cluster.start("a", "b")
-        async with a.attach() as client:
-            await client.commit(STORE, version(1), changelog_bytes(1), [])
-        async with a.attach(blocks=True) as client:
-            assert (await client.prepare(STORE, version(1))).state == sidecar_pb2.PREPARE_STATE_READY
-            with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await client.commit(STORE, Version(2, "other"), changelog_bytes(2), lineage(2))
-        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-        message = str(refused.value.details())
-        assert all(word in message for word in ("'state'", "'block'", "spark.rhino.placement", "new checkpoint"))
-        (group,) = (await asyncio.to_thread(fetch_overview, address)).groups
-        assert "spread" not in str(group.settings)

@@ -58,8 +58,6 @@ class Completing:
         if event.holds:
             effects += self.try_complete(key)
             self.settle(key)
-            if self._groups.policy(key.store.group).acks_complete_other_files:
-                effects += self.try_complete_all(key.store)
         return effects
 
     def refused(self, event: ev.RefusalReceived, now: float) -> list[ev.Effect]:
@@ -129,18 +127,17 @@ class Completing:
         """Completes the commits of a file once enough whole members of the current epoch hold its version."""
         if key not in self._commits or (state := self._groups.state(key.store.group)) is None:
             return []
-        group, policy, here = state.group, state.policy, self._catalogue.store(key.store)
+        group, here = state.group, self._catalogue.store(key.store)
         entry, out = self._commits.entry(key), self._outbox.get(key)
         held = out.holders() if out is not None and out.epoch == group.epoch else set()
-        if policy.holds(entry, here):
+        if here.holds_closure(entry):
             held.add(self._my_incarnation)
         holders = [member for member in group.members if incarnation_of(member.worker) in held]
-        copies = policy.copies(entry, group, self._me, holders, here, self._outbox.get)
-        if copies is None:
+        if sum(member.whole for member in holders) < group.required_copies:
             return []
         done = self._commits.pop(key)
         self.settle(key)
-        effects: list[ev.Effect] = [ev.CompleteCommit(commit.request, copies, group.epoch) for commit in done]
+        effects: list[ev.Effect] = [ev.CompleteCommit(commit.request, len(holders), group.epoch) for commit in done]
         # Other members may hold a snapshot of which this worker has lost a file. It is listed here once that file is
         # back.
         shown = entry.kind is not FileKind.SNAPSHOT or key.name in here.whole_snapshots_with(key.name)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from rhino_core.ids import NO_EPOCH, Epoch, GroupId, ReplicaGroup, Worker
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.chain.copy_policy import WHOLE_CHAIN, CopyPolicy
 from worker_runtime.protocol.chain.membership import GroupState
 from worker_runtime.protocol.keys import incarnation_of
 
@@ -89,11 +88,6 @@ class Groups:
 
     def ids(self) -> Iterable[GroupId]:
         return self._states.keys()
-
-    def policy(self, group: GroupId) -> CopyPolicy:
-        """How the group's files are copied. Files of a group that is not known yet count as those of a whole chain."""
-        state = self._states.get(group)
-        return state.policy if state else WHOLE_CHAIN
 
     def whole(self, group: GroupId) -> bool:
         """Whether this worker is a whole member under the adopted epoch."""

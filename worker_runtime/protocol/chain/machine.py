@@ -130,11 +130,7 @@ class ChainMachine:
             if not self._groups.change_addresses(new):
                 return []
             return self._outbox.change_addresses(new.group, {m.worker.worker_id: m.worker for m in new.members})
-        former_policy = self._groups.policy(new.group)
         effects = self._groups.adopt(new, now)
-        if self._groups.policy(new.group) is not former_policy:  # files that are here may count now
-            for store in tuple(self._catalogue.stores(new.group)):
-                effects += self._completing.recheck(store)
         effects += self._sending.adopted(new)
         for key in self._commits.of_group(new.group):
             if key not in self._outbox:

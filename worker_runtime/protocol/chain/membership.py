@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from rhino_core.ids import Epoch, ReplicaGroup, Worker
 from rhino_core.transitions import TransitionTable
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.chain.copy_policy import CopyPolicy, policy_of
 from worker_runtime.protocol.keys import Incarnation, incarnation_of
 
 REPAIR_S = 15.0  # time without an incoming file before a catch-up repairs an incomplete version
@@ -80,7 +79,6 @@ class GroupState:
 
     def __init__(self, group: ReplicaGroup) -> None:
         self.group = group
-        self.policy: CopyPolicy = policy_of(group)
         self.state = MEMBER.first
         self._covered: frozenset[Incarnation] = frozenset()  # members that the newest catch-up covers
         self._catch_up_epoch: Epoch | None = None  # of the running catch-up
@@ -118,7 +116,7 @@ class GroupState:
         this member. A catch-up that began earlier may have read the inventories before those commits.
         """
         before, mine = self.group.member(me.worker_id), new.member(me.worker_id)
-        self.group, self.policy = new, policy_of(new)
+        self.group = new
         if mine is None:
             self._advance(MemberTrigger.LEFT)
             self._covered, self._catch_up_epoch, self._repair, self._sweep_at = frozenset(), None, None, None

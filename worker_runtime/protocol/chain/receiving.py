@@ -257,7 +257,7 @@ class Receiving:
         return effects
 
     def _holds(self, entry: FileEntry) -> bool:
-        return self._groups.policy(entry.store.group).holds(entry, self._catalogue.store(entry.store))
+        return self._catalogue.store(entry.store).holds_closure(entry)
 
     # ------------------------------------------------------------ what upstreams wait for
 

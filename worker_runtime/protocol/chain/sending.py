@@ -58,7 +58,7 @@ class Sending:
         if group is None:
             self._without_group[key] = entry
             return [*effects, ev.AskForGroup(entry.store.group)]
-        return effects + self._outbox.offer(entry, group.epoch, self._others(entry, group))
+        return effects + self._outbox.offer(entry, group.epoch, self._others(group))
 
     def _resume(self, entry: FileEntry) -> list[ev.Effect]:
         """The file is wanted: push those that it needs and that were given up, too."""
@@ -173,15 +173,14 @@ class Sending:
         """
         out = self._outbox.get(key)
         assert out is not None
-        chain = self._others(out.entry, group)
+        chain = self._others(group)
         if key not in self._commits:
             sources, holders = self._receiving.upstreams.of(key), out.holders()
             chain = tuple(w for w in chain if incarnation_of(w) not in holders and w.worker_id not in sources)
         return self._outbox.offer(out.entry, group.epoch, chain)
 
-    def _others(self, entry: FileEntry, group: ReplicaGroup) -> tuple[Worker, ...]:
-        recipients = self._groups.policy(group.group).recipients(entry, group)
-        return tuple(worker for worker in recipients if worker.worker_id != self._me.worker_id)
+    def _others(self, group: ReplicaGroup) -> tuple[Worker, ...]:
+        return tuple(m.worker for m in group.members if m.worker.worker_id != self._me.worker_id)
 
 
 def _below(key: FileKey, floor: Version | None) -> bool:

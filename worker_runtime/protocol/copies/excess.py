@@ -15,7 +15,6 @@ from typing import Protocol
 
 from rhino_core.ids import Epoch, FileEntry, GroupId, ReplicaGroup, StoreId, Version, Worker
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.chain.copy_policy import policy_of
 from worker_runtime.protocol.keys import incarnation_of
 from worker_runtime.protocol.versions.closure import Catalogue, StoreCatalogue, delete_order
 
@@ -248,8 +247,6 @@ class ExcessMachine:
 
     def _adopt(self, group: ReplicaGroup, now: float) -> None:
         known = self._outside.get(group.group)
-        if not policy_of(group).may_delete:
-            return
         if group.epoch < self._holdings.epoch(group.group) or (known and group.epoch <= known.group.epoch):
             return
         if group.member(self._me.worker_id) is not None:

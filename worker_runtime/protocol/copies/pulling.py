@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from rhino_core.ids import Epoch, FileEntry, ReplicaGroup, StoreId, Version, Worker
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.chain.copy_policy import policy_of
 from worker_runtime.protocol.versions.closure import Catalogue, StoreCatalogue, wanted
 
 
@@ -107,17 +106,12 @@ def finds(
     for inventory in inventories:
         offers.add(inventory.worker, inventory.files)
 
-    def lacking(store: StoreId, entries: list[FileEntry]) -> Sequence[FileEntry]:
-        if group is None:
-            return wanted(here.store(store), entries, floor(store))
-        return policy_of(group).missing(me, here.store(store), entries, group, floor(store))
-
     finds: list[Found] = []
     for store in offers.stores():
         found = offers.found(store)
-        contradicted = [entry.name for entry in offers.contradicted(here.store(store))]
-        names = [*contradicted, *(entry.name for entry in lacking(store, [of.entry for of in found.values()]))]
-        finds += [found[name] for name in dict.fromkeys(names)]
+        contradicted = offers.contradicted(here.store(store))
+        lacking = wanted(here.store(store), [of.entry for of in found.values()], floor(store))
+        finds += [found[name] for name in dict.fromkeys(entry.name for entry in (*contradicted, *lacking))]
     return finds
 
 

@@ -135,6 +135,17 @@ class StoreCatalogue:
             held = self._held[version] = next(self.closures(version), None) is not None
         return held
 
+    def holds_closure(self, entry: FileEntry) -> bool:
+        """Whether the version of this file counts as held. A changelog needs its whole closure, a zip all its files.
+
+        A zip's version might open without the zip. But once the zip's commit has returned, Spark writes changelogs that
+        open only with this snapshot. Tasks wait for the commits of these changelogs, so these commits would wait for
+        gigabytes on the bulk lane.
+        """
+        if entry.kind is FileKind.SNAPSHOT:
+            return self.has_snapshot(entry.name)
+        return entry.version is None or self.holds(entry.version)
+
     def closures(self, version: Version) -> Iterator[frozenset[str]]:
         """Every complete set of names from which `version` opens, the one with the newest snapshot first."""
         if version.version == 0:

@@ -1,4 +1,4 @@
-"""Decides what a store must keep: by floors, spread jobs, and files that are in use. removal.py deletes the rest."""
+"""Decides what a store must keep: by floors, and files that are in use. removal.py deletes the rest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOTHING = contextlib.nullcontext()
 
 
 class Retention:
-    """Floors never fall. They and the spread jobs survive a restart; protection ends with the process."""
+    """Floors never fall. They survive a restart; protection ends with the process."""
 
     def __init__(self, catalogue: Catalogue, index: Index, pins: Pins) -> None:
         self._catalogue = catalogue
@@ -56,18 +56,6 @@ class Retention:
 
     # ------------------------------------------------------------ exceptions
 
-    def mark_spread(self, job: str) -> None:
-        """Records that the job's files are spread blocks.
-
-        Nothing of such a job is collected, because a worker cannot tell from its own blocks what other workers need of
-        them. Raises NoSpaceError, IntegrityError.
-        """
-        if not self.is_spread(job):
-            self._index.put_metadata(f"spread/{job}", "1")
-
-    def is_spread(self, job: str) -> bool:
-        return self._index.metadata(f"spread/{job}") is not None
-
     def protecting(self, store: StoreId, names: Collection[str]) -> AbstractContextManager[None]:
         """Keeps these files meanwhile: a zip that names them is being taken over."""
         return self._protecting([(store, name) for name in names]) if names else _NOTHING
@@ -91,13 +79,11 @@ class Retention:
         """The files of a group that other workers may need: all that the floors here do not release."""
         found: list[FileEntry] = []
         for store, catalogue in self._catalogue.stores(group).items():
-            kept = None if self.is_spread(group.job) else kept_names(catalogue, self.floor(store))
-            found += [entry for entry in catalogue.entries() if kept is None or entry.name in kept]
+            kept = kept_names(catalogue, self.floor(store))
+            found += [entry for entry in catalogue.entries() if entry.name in kept]
         return found
 
     def collectable(self, store: StoreId, busy: Iterable[str]) -> tuple[str, ...]:
         """Names of files that no version at or above the floor, no pin and nothing in `busy` needs."""
-        if self.is_spread(store.job):
-            return ()
         kept = self.protected(store).union(busy)
         return collectable(self._catalogue.store(store), self.floor(store), self._pins.of(store), kept)

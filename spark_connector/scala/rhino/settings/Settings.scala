@@ -14,7 +14,6 @@ private[rhino] case class Settings(
     minCopies: Int, // 0: the default, min(2, replicationFactor + 1)
     belowMinCopies: String,
     durability: String,
-    placement: String,
     managerTimeoutS: Double, // for a starting driver
     commitTimeoutS: Double,
     prepareTimeoutS: Double) {
@@ -28,8 +27,7 @@ private[rhino] case class Settings(
     "replication_factor_set" -> java.lang.Boolean.TRUE,
     "min_copies" -> minCopies,
     "below_min_copies" -> s"BELOW_MIN_COPIES_${belowMinCopies.toUpperCase}",
-    "durability" -> s"DURABILITY_${durability.toUpperCase}",
-    "placement" -> s"PLACEMENT_${placement.toUpperCase}")
+    "durability" -> s"DURABILITY_${durability.toUpperCase}")
 }
 
 private[rhino] object Settings {
@@ -41,13 +39,12 @@ private[rhino] object Settings {
   val MinCopies = Prefix + "minCopies"
   val BelowMinCopies = Prefix + "belowMinCopies"
   val Durability = Prefix + "durability"
-  val Placement = Prefix + "placement"
   val ManagerTimeout = Prefix + "managerTimeout"
   val CommitTimeout = Prefix + "commitTimeout"
   val PrepareTimeout = Prefix + "prepareTimeout"
   private val Known = Seq(
-    Manager, TlsDir, Socket, ReplicationFactor, MinCopies, BelowMinCopies, Durability, Placement,
-    ManagerTimeout, CommitTimeout, PrepareTimeout)
+    Manager, TlsDir, Socket, ReplicationFactor, MinCopies, BelowMinCopies, Durability, ManagerTimeout,
+    CommitTimeout, PrepareTimeout)
 
   private def refuse(key: String, value: String, allowed: String): Nothing =
     throw new IllegalArgumentException(s"Rhino setting $key = '$value': must be $allowed")
@@ -74,8 +71,6 @@ private[rhino] object Settings {
     if (!Set("degraded", "block")(below)) refuse(BelowMinCopies, below, "'degraded' or 'block'")
     val durability = conf.get(Durability, "replicated")
     if (!Set("replicated", "synced")(durability)) refuse(Durability, durability, "'replicated' or 'synced'")
-    val placement = conf.get(Placement, "state")
-    if (!Set("state", "block")(placement)) refuse(Placement, placement, "'state' or 'block'")
     Settings(
       manager,
       conf.getOption(TlsDir),
@@ -84,7 +79,6 @@ private[rhino] object Settings {
       copies,
       below,
       durability,
-      placement,
       number(conf, ManagerTimeout, 60, "a number of seconds above 0")(_ > 0),
       number(conf, CommitTimeout, 60, "a number of seconds above 0")(_ > 0),
       number(conf, PrepareTimeout, 120, "a number of seconds above 0")(_ > 0))

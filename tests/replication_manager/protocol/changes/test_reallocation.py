@@ -14,7 +14,7 @@ from replication_manager.protocol.placement.better_places import Copied
 from replication_manager.protocol.placement.load_histories import BATCHES, KEPT
 from replication_manager.protocol.workers.worker_record import Report
 from rhino_core.errors import PreconditionError
-from rhino_core.ids import Epoch, GroupId, JobSettings, Member, Placement, ReplicaGroup
+from rhino_core.ids import Epoch, GroupId, JobSettings, Member, ReplicaGroup
 from rhino_core.planning.correlation import Candidate
 from tests.replication_manager.protocol.harness import Manager, worker
 
@@ -169,13 +169,6 @@ def test_groups_that_something_else_changes_are_left_alone() -> None:
     before = cluster.swapped()
     cluster.round()
     assert cluster.swapped() == before
-
-
-def test_spread_files_have_no_copies_to_move() -> None:
-    manager = Manager("abc", by_load=True)
-    manager.resolve("a", group(0), JobSettings(1, placement=Placement.BLOCK))
-    for number in range(KEPT * BATCHES):
-        assert manager.do(ev.BatchPublished("job", number, (), (), {group(0): rising(number // BATCHES)})) == []
 
 
 class Begun:

@@ -7,7 +7,7 @@ import pytest
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.placement.impaired import CALM_S, MUTE_S, PROOF_S
 from replication_manager.protocol.workers.worker_record import Lag, Report
-from rhino_core.ids import BelowMinCopies, DiskState, GroupId, JobSettings, Placement, StoreId, StoreVersion, Version
+from rhino_core.ids import BelowMinCopies, DiskState, GroupId, JobSettings, StoreId, StoreVersion, Version
 from tests.replication_manager.protocol.harness import GROUP, Manager
 from tests.replication_manager.support.full_disks import say
 
@@ -131,13 +131,6 @@ def test_block_waits_for_copies_and_the_owner_is_followed_all_the_same() -> None
     calm(manager, "a")
     manager.whole("a")
     assert (manager.members(), manager.group().required_copies) == ("ba", 2)
-
-
-def test_spread_blocks_stay_where_they_are() -> None:
-    manager = owned("abc", JobSettings(2, placement=Placement.BLOCK))
-    before = manager.group()
-    say(manager, "a", DiskState.FULL)
-    assert manager.group() == before
 
 
 def test_it_does_not_become_the_owner_by_writing_nor_is_it_told_to() -> None:

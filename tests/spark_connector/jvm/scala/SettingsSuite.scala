@@ -17,7 +17,7 @@ class SettingsSuite extends Suite {
   test("only the manager must be given") {
     val settings = Settings(conf())
     expect(settings, Settings(
-      "h:7461", None, "/run/rhino/sidecar.sock", 1, 0, "degraded", "replicated", "state", 60, 60, 120))
+      "h:7461", None, "/run/rhino/sidecar.sock", 1, 0, "degraded", "replicated", 60, 60, 120))
   }
 
   test("a jar for another version of Spark is refused, with both versions") {
@@ -61,7 +61,6 @@ class SettingsSuite extends Suite {
         ("minCopies", "0", "from 1 to replicationFactor + 1 = 2"),
         ("belowMinCopies", "maybe", "'degraded' or 'block'"),
         ("durability", "forever", "'replicated' or 'synced'"),
-        ("placement", "anywhere", "'state' or 'block'"),
         ("managerTimeout", "soon", "a number of seconds above 0"),
         ("commitTimeout", "0", "a number of seconds above 0"),
         ("prepareTimeout", "-1", "a number of seconds above 0")))
