@@ -33,7 +33,7 @@ class QueryStarted:
 
     `unplanned`: the run has no batch and no task groups yet, so those of the former run apply. `host` is the driver's.
     `location` is that of the query checkpoint, as Hadoop writes paths. It is empty if the driver does not report it.
-    `rhino_version` is that of the driver's jar. Drivers of earlier versions do not report it.
+    `rhino_version` is that of the driver's jar.
     `temporary`: Spark has made the query checkpoint, and deletes it after the run.
     `principal` is the name in the driver's certificate. It is empty without certificates.
     """

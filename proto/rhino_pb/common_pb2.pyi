@@ -100,7 +100,7 @@ class _DiskState:
 class _DiskStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DiskState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     DISK_STATE_UNSPECIFIED: _DiskState.ValueType  # 0
-    """an older sidecar; treated as OK"""
+    """treated as OK"""
     DISK_STATE_OK: _DiskState.ValueType  # 1
     DISK_STATE_FULL: _DiskState.ValueType  # 2
     """less than reserve_bytes free: no new files are accepted until there is space again"""
@@ -111,7 +111,7 @@ class DiskState(_DiskState, metaclass=_DiskStateEnumTypeWrapper):
     """Whether the disk of a worker takes new files."""
 
 DISK_STATE_UNSPECIFIED: DiskState.ValueType  # 0
-"""an older sidecar; treated as OK"""
+"""treated as OK"""
 DISK_STATE_OK: DiskState.ValueType  # 1
 DISK_STATE_FULL: DiskState.ValueType  # 2
 """less than reserve_bytes free: no new files are accepted until there is space again"""

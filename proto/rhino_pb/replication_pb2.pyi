@@ -138,7 +138,7 @@ class RegisterRequest(_message.Message):
     disk: _common_pb2.DiskState.ValueType
     disk_message: _builtins.str
     rhino_version: _builtins.str
-    """for people; empty: of an earlier version"""
+    """for people"""
     protocol: _builtins.int
     """protocol version of the process (rhino_core/protocol.py); unset: 1"""
     @_builtins.property
@@ -673,7 +673,7 @@ class WorkerStatus(_message.Message):
     draining: _builtins.bool
     """being emptied: joins no further groups"""
     rhino_version: _builtins.str
-    """as the worker reported it; empty: not yet, or by an earlier version"""
+    """as the worker reported it; empty: not yet"""
     @_builtins.property
     def worker(self) -> _common_pb2.Worker: ...
     @_builtins.property

@@ -132,7 +132,7 @@ class SessionInfo(_message.Message):
     """who has it may call as this session: it is in no log"""
     worker_id: _builtins.str
     host: _builtins.str
-    """host name that the sidecar registered; executors of older versions compare it with theirs"""
+    """host name that the sidecar registered"""
     store_root: _builtins.str
     """absolute folder; the files of a store are in <store_root>/<job>/<operator>/<partition>/<store>/<name>"""
     inbox: _builtins.str
