@@ -1,6 +1,8 @@
-"""Failures that are none to those who look from elsewhere, and that do not pass: a full or failing disk, a link that is
-cut in one direction, a process that hangs, a restart, an executor whose sidecar is gone. Tasks run where they are meant
-to, and nowhere else by luck.
+"""One failure of each class, and the time within which commits go on.
+
+First those that are none to those who look from elsewhere, and that do not pass: a full or failing disk, a link that is
+cut in one direction, a process that hangs, a restart, an executor whose sidecar is gone. Then losses of processes,
+disks, power, files and journals. Tasks run where they are meant to, and nowhere else by luck.
 
 For each kind the time is stated within which every store goes on: what noticing it takes, and two seconds. A second
 query has been stopped before: its groups are there, and nobody sends anything for them.
@@ -16,12 +18,13 @@ from unittest.mock import patch
 
 from replication_manager.protocol import events as manager_ev
 from replication_manager.protocol.groups import logged
-from rhino_core.ids import GroupId, ReplicaGroup, StoreId, StoreVersion
+from rhino_core.ids import GroupId, ReplicaGroup, StoreId, StoreVersion, Version
 from tests.simulation import manager, workload
 from tests.simulation.cluster import DRAINING_S, SETTLING_S, SOUND_S, Cluster
 from tests.simulation.facts import Violation, require
 from tests.simulation.liveness import Progress
 from tests.simulation.manager import MANAGER
+from tests.simulation.manager import SUSPECT_LEASE_S as SUSPECT_S
 from tests.simulation.network import KEEPALIVE_S
 from tests.simulation.sidecar import COMMIT_S, Sidecar
 from tests.simulation.workload import ATTEMPT_S, Store, Workload
@@ -106,6 +109,7 @@ class GreyCluster(Cluster):
             self.start()
             self.workload.patient = kind.restart
             self.world.run_until(STOPPED_S)
+            self.copied = self.manager.journal.copy()
             self.stopped.stop()
             if kind.by_a_guest:
                 self.workload.only = self.outsider()
@@ -241,6 +245,63 @@ class GreyCluster(Cluster):
         victim.crash()
         self.world.after(self._random.uniform(*DOWN_S), victim.start)
 
+    # ------------------------------------------------------------ what everybody sees
+
+    def kill_owner(self) -> None:
+        """For good."""
+        self._kill(self.group().owner.worker_id)
+
+    def kill_secondary(self) -> None:
+        self._kill(self.group().members[1].worker.worker_id)
+
+    def lose_owners_disk(self) -> None:
+        """It comes back with an empty one."""
+        name = self.group().owner.worker_id
+        self._kill(name, lose_disk=True)
+        self.world.after(self._random.uniform(*DOWN_S), self.sidecars[name].start)
+
+    def lose_secondarys_power(self) -> None:
+        name = self.group().members[1].worker.worker_id
+        self._kill(name, lose_power=True)
+        self.world.after(self._random.uniform(*DOWN_S), self.sidecars[name].start)
+
+    def _kill(self, name: str, **losses: bool) -> None:
+        victim, process = self.sidecars[name], self.sidecars[name].process
+        victim.crash(**losses)
+        self.world.after(self.world.delay(), lambda: self.manager.stream_broken(victim, process))
+
+    def break_all_streams(self) -> None:
+        for stream in self.network.streams():
+            stream.close()
+
+    def damage_secondarys_file(self) -> None:
+        """The newest one, and it is read."""
+        store, victim = self.workload.stores[0].id, self.sidecars[self.group().members[1].worker.worker_id]
+        newest = max(victim.disk.files[store].values(), key=lambda file: file.version or Version(0, ""))
+        self.checkers.damaged(victim.incarnation, store)
+        victim.remove(store, (newest.name,), damaged=True)
+
+    def move_the_owner(self) -> None:
+        """To an outsider, as a handover does it."""
+        group, target = self.group().group, self.outsider()
+        self.manager.change(group, add_member=target)
+        self.world.after(2.0, lambda: self._give(group, target))
+
+    def _give(self, group: GroupId, target: str) -> None:
+        self.manager.change(group, make_owner=target)
+
+    def crash_manager(self) -> None:
+        self.manager.crash()
+        self.world.after(self._random.uniform(*DOWN_S), self.manager.start)
+
+    def lose_journal(self) -> None:
+        self.crash_manager()
+        self.manager.replace_journal(None)
+
+    def restore_an_older_journal(self) -> None:
+        self.crash_manager()
+        self.manager.replace_journal(self.copied)
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -293,6 +354,16 @@ KINDS = [
         lag_cap_s=HANG_CAP_S,
         owner_stays=True,
     ),
+    Kind(GreyCluster.kill_owner, ATTEMPT_S + GO_ON_S, lost=True),
+    Kind(GreyCluster.kill_secondary, SUSPECT_S + GO_ON_S, lost=True),
+    Kind(GreyCluster.lose_owners_disk, ATTEMPT_S + GO_ON_S, lost=True),
+    Kind(GreyCluster.lose_secondarys_power, SUSPECT_S + GO_ON_S, lost=True),
+    Kind(GreyCluster.break_all_streams, GO_ON_S, owner_stays=True),
+    Kind(GreyCluster.damage_secondarys_file, GO_ON_S, owner_stays=True),
+    Kind(GreyCluster.move_the_owner, GO_ON_S, lost=True),
+    Kind(GreyCluster.crash_manager, GO_ON_S, owner_stays=True),
+    Kind(GreyCluster.lose_journal, LEASE_S + GO_ON_S, lost=True),
+    Kind(GreyCluster.restore_an_older_journal, GO_ON_S, lost=True),
     *(
         Kind(begin, LAG_S + PATIENCE_S + GO_ON_S, factors=(1,), lag_cap_s=HANG_CAP_S, owner_stays=True)
         for begin in (
