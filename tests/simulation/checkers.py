@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
-from replication_manager.protocol.groups.logged import LOGGED_KEPT
+from replication_manager.protocol.groups.logged import STREAK_GAP
 from replication_manager.protocol.workers.worker_record import Report
 from rhino_core.ids import (
     BelowMinCopies,
@@ -29,7 +29,7 @@ from tests.simulation.facts import Incarnation, Violation, require
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.copies.excess import RemoveExcess
 
-RECENT_BATCHES = LOGGED_KEPT + 1  # of each store; a streak has no longer gap between two batches with a known writer
+RECENT_BATCHES = STREAK_GAP + 1  # of each store; a streak has no longer gap between two batches with a known writer
 
 
 class Checkers:

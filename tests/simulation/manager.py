@@ -157,9 +157,9 @@ class Manager:
             self.core.check_invariants()
             self._checked = dict(self.core.groups)
         for effect in effects:
-            self._execute(effect)
             if isinstance(effect, ev.PersistGroup) and not isinstance(event, ev.Change):
                 self._check_owner(before.get(effect.group.group), effect.group)
+            self._execute(effect)
         return True
 
     def _check_drains(self, before: ReplicaGroup | None, group: ReplicaGroup) -> None:

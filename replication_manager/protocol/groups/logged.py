@@ -16,6 +16,7 @@ OWNER_STREAK = 2  # logged batches in a row that another member must write befor
 # A guest takes the place of a member, which may have files that the guest lacks. Busy slots, speculation and an old map
 # at the driver send only single batches elsewhere. A run this long means that the map cannot be obeyed.
 GUEST_STREAK = 8  # logged batches in a row that a guest must write before it joins the group
+STREAK_GAP = 11  # batches between two counted ones of a streak: reports come with heartbeats only
 LOGGED_KEPT = 16  # logged versions kept per store, to match reports that arrive later
 
 
@@ -139,7 +140,7 @@ class LoggedVersions:
             return False
         (number, writer), before = written, log.counted
         log.counted = number
-        if owner != log.owner or number - before > LOGGED_KEPT:
+        if owner != log.owner or number - before > STREAK_GAP:
             log.owner, log.writer, log.streak = owner, "", 0
         log.streak = log.streak + 1 if writer == log.writer else 1
         log.writer = writer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol.groups.logged import LOGGED_KEPT
+from replication_manager.protocol.groups.logged import STREAK_GAP
 from replication_manager.protocol.workers.worker_record import Report
 from rhino_core.errors import AlreadyThereError, PreconditionError, TooFewWorkersError
 from rhino_core.ids import NO_EPOCH, Epoch, GroupId, JobSettings, StoreId, StoreVersion, Version
@@ -223,7 +223,7 @@ def test_the_streak_starts_anew_after_many_batches_of_unknown_writers() -> None:
     manager = Manager("ab")
     manager.resolve("a")
     owners = []
-    for number in (1, 2 + LOGGED_KEPT, 3 + LOGGED_KEPT):
+    for number in (1, 2 + STREAK_GAP, 3 + STREAK_GAP):
         manager.do(ev.BatchPublished("job", number - 1, (written(number),), ()))
         manager.beat("b", report(manager.group().epoch, versions=(written(number),)))
         owners.append(manager.group().owner.worker_id)
