@@ -26,7 +26,7 @@ VERSION ?=
 LOCKS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo audit chaos fuzz suites bench figures docs test test-rest test-spark test-nightly nightly-spark nightly-rest nightly-seeds lint wheel locks bill release-check clean
+.PHONY: help setup demo audit chaos fuzz suites bench figures docs test test-rest test-worker test-spark test-nightly nightly-spark nightly-rest nightly-seeds lint wheel locks bill release-check clean
 
 help:
 	@grep -hE '^# make' Makefile | tr '#' '\n' | sed '/^$$/d'
@@ -75,18 +75,21 @@ lint: $(STAMP)
 	$(BIN)/python -m tools.prose
 	PYTHONPATH=.:proto $(BIN)/lint-imports --no-cache
 
-# Two side by side: one uses the processors while the other waits. The output of each comes at its end, and failures once
-# more at the very end.
+# Three side by side: most tests wait most of the time. The output of each lane comes at its end, and failures once more
+# at the very end.
 test: $(STAMP)
 	@rm -rf $(RESULTS)
-	@$(MAKE) --no-print-directory -j2 --output-sync=target setup test-spark lint test-rest docs || \
+	@$(MAKE) --no-print-directory -j3 --output-sync=target setup test-spark test-worker lint test-rest docs || \
 	  { $(BIN)/python -m tools.test_failures $(RESULTS); exit 1; }
 
 RESULTS := build/test-results
 PYTEST = $(BIN)/python -m pytest -p no:cacheprovider --durations=15 --junitxml=$(RESULTS)/$@.xml
 
+test-worker: $(STAMP)
+	$(PYTEST) -m "not spark and not nightly" tests/worker_runtime tests/simulation
+
 test-rest: $(STAMP)
-	$(PYTEST) -m "not spark and not nightly"
+	$(PYTEST) -m "not spark and not nightly" --ignore=tests/worker_runtime --ignore=tests/simulation
 
 test-spark: setup
 	$(PYTEST) -m "spark and not nightly"

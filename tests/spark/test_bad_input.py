@@ -14,7 +14,7 @@ from rhino.testing.conf import stock_settings
 from spark_connector.conf import PROVIDER_CLASSES, state_conf
 from tests.spark.support.bad_input import Outcome, run_sessions
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(300)]  # SettingsSuite has the messages
 FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 CHANGELOGS = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -102,13 +102,11 @@ def test_the_error_names_the_thing_and_the_way_out(outcomes: dict[str, Outcome],
         assert text in outcomes[case].error
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("case", ["format", "changelogs", "late format", "late changelogs", "format on rhino", "both"])
 def test_what_is_refused_leaves_the_checkpoint_alone(outcomes: dict[str, Outcome], case: str) -> None:
     assert not outcomes[case].offsets
 
 
-@pytest.mark.nightly
 def test_a_refused_checkpoint_goes_on_with_its_own_provider(outcomes: dict[str, Outcome]) -> None:
     assert outcomes["other:stock"].done, outcomes["other:stock"].error
     assert outcomes["other:stock again"].done, outcomes["other:stock again"].error
@@ -141,7 +139,6 @@ def few_settings(tmp_path_factory: pytest.TempPathFactory, cluster: LocalCluster
     return run_sessions(folder, cases)[0] | run_sessions(folder, in_memory)[0]
 
 
-@pytest.mark.nightly  # the quickstart and the demo have only these, too
 @pytest.mark.parametrize("case", ["three", "three on rhino"])
 def test_three_settings_suffice(few_settings: dict[str, Outcome], case: str) -> None:
     outcome = few_settings[case]
@@ -149,14 +146,12 @@ def test_three_settings_suffice(few_settings: dict[str, Outcome], case: str) -> 
     assert {key: outcome.conf.get(key) for key in state_conf()} == state_conf()
 
 
-@pytest.mark.nightly
 def test_a_session_of_sparks_in_memory_provider_is_left_alone(few_settings: dict[str, Outcome]) -> None:
     outcome = few_settings["in memory"]
     assert outcome.done, outcome.error
     assert FORMAT not in outcome.conf
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize(
     "case",
     [
@@ -173,7 +168,6 @@ def test_sparks_own_defaults_for_checkpoint_files_work(few_settings: dict[str, O
     assert few_settings[case].done, few_settings[case].error
 
 
-@pytest.mark.nightly
 def test_another_file_system_means_copies_and_one_warning(tmp_path: Path, cluster: LocalCluster) -> None:
     memory = Path("/dev/shm")
     if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
