@@ -192,6 +192,16 @@ def test_what_another_member_sends_on_was_not_given_up_after_all() -> None:
     rig.machine.check_invariants()
 
 
+def test_what_another_member_sends_on_under_a_new_epoch_was_not_given_up_either() -> None:
+    """Seed 5192, factor 2: the file waited for the epoch."""
+    rig = owner("abc")
+    rig.commit(changelog(1))
+    rig.do(ev.CommitAbandoned(1))
+    rig.do(ev.BeginReceived("b", 7, changelog(1), Epoch(1, 2), (worker("c"),)))
+    assert only(rig.adopt(group(2, "bac")), ev.OfferFile)
+    assert rig.machine.view.given_up(STORE) == set()
+
+
 def test_what_was_given_up_is_forgotten_with_its_file() -> None:
     rig = owner("ab")
     data = large(rig)

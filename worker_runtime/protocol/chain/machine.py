@@ -66,9 +66,7 @@ class ChainMachine:
             case ev.AckReceived():
                 return self._completing.acknowledged(event, now)
             case ev.BeginReceived(entry=entry):
-                effects = self._receiving.begin(event, now)
-                self._sending.passed_on(key_of(entry))
-                return effects
+                return self._forwarded(entry.store.group, self._receiving.begin(event, now))
             case ev.TransferStored(transfer):
                 begin = self._receiving.arrived(transfer)
                 return self._arrived(begin.entry, now) + self._receiving.stored(begin, now)
@@ -91,7 +89,7 @@ class ChainMachine:
             case ev.RefusalReceived():
                 return self._completing.refused(event, now)
             case ev.WriterNamed():
-                return self._receiving.writer_named(event, now)
+                return self._forwarded(event.group, self._receiving.writer_named(event, now))
             case ev.PeerConnected(worker_id, lane):
                 return self._outbox.connected(worker_id, lane)
             case ev.PeerDisconnected(worker_id, lane):
@@ -136,7 +134,12 @@ class ChainMachine:
             if key not in self._outbox:
                 effects += self._sending.push(self._commits.entry(key))
             effects += self._completing.try_complete(key)
-        return effects + self._receiving.adopted(new, now)
+        return self._forwarded(new.group, effects + self._receiving.adopted(new, now))
+
+    def _forwarded(self, group: GroupId, effects: list[ev.Effect]) -> list[ev.Effect]:
+        """Files of others have been accepted, so some may go on from here."""
+        self._sending.forwarded(group)
+        return effects
 
     def _leave(self, group: GroupId) -> list[ev.Effect]:
         self._groups.leave(group)

@@ -99,10 +99,12 @@ class Sending:
         """Files that are here and that nobody needs elsewhere: their commits have failed."""
         return self._given_up.get(store, frozenset())
 
-    def passed_on(self, key: FileKey) -> None:
-        """Another member has sent the file: if this worker forwards it, it is needed after all."""
-        if key in self._outbox:
-            self._not_given_up(key)
+    def forwarded(self, group: GroupId) -> None:
+        """Files that other members have sent on to here are needed after all."""
+        given_up = [FileKey(store, name) for store, names in self._given_up.items() for name in names]
+        for key in given_up:
+            if key.store.group == group and key in self._outbox:
+                self._not_given_up(key)
 
     def _not_given_up(self, key: FileKey) -> None:
         names = self._given_up.get(key.store, set())
