@@ -25,8 +25,10 @@ from rhino_core.security.sources import FolderSource, new_cluster_key
 from rhino_core.security.transport import PLAIN
 from rhino_model.strategy import Strategy
 from tests.worker_runtime.cluster import Cluster, changelog_bytes
-from tests.worker_runtime.support.certificates import AUDIT_LOG, Folders, running_query, secure_cluster
+from tests.worker_runtime.support.certificates import AUDIT_LOG, Folders, folders, running_query, secure_cluster
 from tests.worker_runtime.support.with_manager import lineage, manager, settings_of, version
+
+__all__ = ["folders"]
 
 STORE = StoreId("job", 0, 3, "default")
 

@@ -13,7 +13,6 @@ import grpc
 import pytest
 
 from rhino_core import failpoints
-from rhino_core.folder import MARK
 from rhino_core.ids import Epoch, StoreId, StoreVersion, Version, parse_name
 from rhino_pb import sidecar_pb2
 from tests.worker_runtime import cluster as cluster_module
@@ -192,7 +191,7 @@ async def test_a_start_that_is_cut_is_done_again(point: str, tmp_path: Path) -> 
         (folder / "1_id1.changelog").write_bytes(b"torn")
         (folder / "2_orphan.changelog").write_bytes(b"never in the index")
         if point.startswith("folder"):
-            (b.settings.data_dir / MARK).unlink()
+            shutil.rmtree(b.settings.data_dir)  # a first start
         if point.startswith("incarnation"):
             (b.settings.data_dir / "store-uuid").unlink()
         if point.startswith("recovery.boot_id"):

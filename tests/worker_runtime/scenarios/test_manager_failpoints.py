@@ -17,6 +17,7 @@ from rocksdict import Rdict
 
 from rhino.client.overview import fetch_overview
 from rhino_core import failpoints
+from rhino_core.folder import MARK
 from rhino_core.ids import Epoch, StoreId, Version
 from tests.worker_runtime.cluster import ROOT, Cluster, Process, changelog_bytes
 
@@ -97,10 +98,12 @@ async def test_a_manager_that_dies_at_its_journal_goes_on(point: str, tmp_path: 
             before = await epochs(manager.address)
             await manager.kill()
             if "raise_generation" in point:  # an old journal is restored: the sidecars have seen more than it knows
+                mark = (manager.data_dir / MARK).read_bytes()
                 shutil.rmtree(manager.data_dir)
                 old = Rdict(str(manager.data_dir))
                 old["generation"] = 1
                 old.close()
+                (manager.data_dir / MARK).write_bytes(mark)
             # The first batch is that of the second group: workers that have not changed are not journalled again.
             await manager.start(f"{point}=kill")
             committing = asyncio.create_task(commit(a, second))
