@@ -125,7 +125,8 @@ class GreyCluster(Cluster):
             self.workload.nothing_may_fail()
             self.world.run_until(began + LASTING_S + SETTLING_S + SOUND_S)
             self.workload.stop()
-            self.world.run_until(began + LASTING_S + SETTLING_S + SOUND_S + DRAINING_S)
+            # as long again: what a member lacks since then is sent meanwhile, file by file
+            self.world.run_until(began + 2 * LASTING_S + SETTLING_S + SOUND_S + DRAINING_S)
             self._check_end()
 
     def _check(self, kind: Kind, before: dict[GroupId, ReplicaGroup], began: float) -> None:
