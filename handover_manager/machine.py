@@ -27,7 +27,7 @@ from handover_manager.queries.job import Job
 from handover_manager.queries.jobs import Jobs
 from handover_manager.queries.run import Run
 from handover_manager.queries.runs import Runs
-from handover_manager.view import ClusterView
+from handover_manager.view import ClusterView, Remains
 from rhino_core.errors import InvalidRequestError, PreconditionError
 from rhino_core.ids import VirtualNode
 from rhino_core.text import duration
@@ -144,14 +144,15 @@ class HandoverCore:
         """Whether no driver runs the job, and one that was lost may come back."""
         return job.run.may_return(now - SETTLE_S)
 
-    def drain_state(self, worker: str, *, now: float) -> DrainView:
-        """Whether the worker can be removed. Raises UnknownError.
+    def drain_state(self, worker: str, remains: Remains, *, now: float) -> DrainView:
+        """Whether the worker, with its `remains`, can be removed. Raises UnknownError.
 
         A query whose driver was lost some time ago counts as stopped: nothing moves it, and a later start loads its
         state.
         """
         settled, running = now >= self._settled_at, self._runs.running(now - SETTLE_S)
-        return drain_state(worker, running, self.handovers.active(), self.view, self.jobs.name_of, settled=settled)
+        active = self.handovers.active()
+        return drain_state(worker, running, active, self.view, self.jobs.name_of, remains, settled=settled)
 
     def check_drain(self, worker: str) -> None:
         """Raises TooFewWorkersError if the other workers cannot take the copies of this one."""

@@ -43,12 +43,13 @@ class WorkerSeen:
 class GroupSeen:
     """A replica group, and the bytes that each worker stores of it, whether or not it is a member.
 
-    `sources` are workers that may have versions that no whole member has.
+    `copy_decisions`: by worker, the reason of a copy's place, if the correlation of loads decided. After a change of
+    any of these the next view has another object.
     """
 
     group: ReplicaGroup
     stored_bytes: Mapping[str, int]
-    sources: Collection[str] = ()
+    copy_decisions: Mapping[str, CopyDecision] = field(default_factory=dict)
 
     @property
     def owner(self) -> str:
@@ -64,17 +65,25 @@ class GroupSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class Remains:
+    """Groups whose state may be on one worker only, apart from its copies.
+
+    `unsettled`: it may have versions that no whole member has. `ungrouped`: it stores files of a group that does not
+    exist: the journal was lost, and no query has asked for the group since.
+    """
+
+    unsettled: Collection[GroupId] = ()
+    ungrouped: Collection[GroupId] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterView:
     """One snapshot of the cluster.
 
     `presumed`: workers that count as reachable, because they may not have registered with a new manager yet.
     `asked_at`: monotonic time of the snapshot. It may lack a group change that was answered later. `revisions`: for
     each job a number that rises whenever one of its groups changes, apart from stored bytes. It is 0 for a job without
-    groups. None: unknown. `editions`: for each group a number that is another one whenever the group, or what a worker
-    stores of it, has changed; as `stored_bytes`, it is that of the time of the access. None: unknown.
-    `members`: ids of all workers that are a member of some group. None: to be found in `groups`. `copy_decisions`: for
-    a group and a worker why its copy is there, if the correlation of loads decided. `ungrouped`: for a worker the
-    groups of which it stores files and that do not exist: the journal was lost, and no query has asked for them since.
+    groups. None: unknown. `members`: ids of all workers that are a member of some group. None: to be found in `groups`.
     """
 
     workers: Mapping[str, WorkerSeen] = field(default_factory=dict)
@@ -82,10 +91,7 @@ class ClusterView:
     presumed: frozenset[str] = frozenset()
     asked_at: float = math.inf
     revisions: Mapping[str, int] | None = None
-    editions: Mapping[GroupId, int] | None = None
     members: Collection[str] | None = None
-    copy_decisions: Mapping[GroupId, Mapping[str, CopyDecision]] = field(default_factory=dict)
-    ungrouped: Mapping[str, Collection[GroupId]] = field(default_factory=dict)
 
     def all_members(self) -> Collection[str]:
         """Ids of all workers that are a member of some group."""

@@ -77,10 +77,17 @@ class Node:
         statistics, grants = Statistics(), GrantPool(settings.memory_limit_bytes, settings.window_bytes)
         self.statistics = statistics
         self.scrubber = Scrubber(self.replication, settings.scrub_period_s, settings.scrub_bytes_per_s)
-        directory = Directory(self.replication)
+        directory, self._collector = Directory(self.replication), Collector(self.replication)
         to_manager = RenewedChannel(lambda: aio_channel(settings.manager, transport), transport)
         self.manager = ManagerClient(
-            self.replication, statistics, self.scrubber.status, directory, settings.manager, to_manager, tasks
+            self.replication,
+            statistics,
+            self.scrubber.status,
+            directory,
+            settings.manager,
+            to_manager,
+            tasks,
+            self._collector.floors,
         )
         self._health = health
         self._notifier = Notifier()
@@ -90,17 +97,13 @@ class Node:
         encryption = chosen(transport, settings.push_encryption)
         opening, alarms = Opening(transport, encryption), Alarms(statistics, audit, encryption)
         self._links = Links(self.replication, statistics, directory, opening, settings.chunk_bytes, tasks, alarms)
-        self._collector = Collector(self.replication)
         self._flusher = Flusher(store.layout.root, store.index, store.arrivals)
         self._excess = ExcessCollector(self.replication, self._peers, settings.excess_grace_s, tasks)
-        self.replication.observe = self._excess.observe
         self._receiver = receiver = Receiver(self.replication, statistics, grants, alarms)
         puller = Puller(
             self.replication, self._peers, settings.catch_up_transfers, settings.catch_up_bytes_per_s, tasks
         )
         self.replication.bind(self._links, receiver, puller, self.manager)
-        self.manager.on_floors = self._collector.floors
-        directory.changed = self._links.named
         describer = Describer(self.replication, statistics, grants, self.scrubber)
         preparer = Preparer(self.replication, self._peers, self.manager, statistics, settings.prepare_timeout_s)
         self._local = SidecarService(

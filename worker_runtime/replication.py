@@ -72,12 +72,15 @@ class Replication:
         self._runner: Runner[ev.Event, ev.Effect] = Runner(machine, self, ev.Tick)
         self._commits: dict[int, asyncio.Future[Copies]] = {}
         self._requests = itertools.count(1)
-        # Called with every event before the event is handled.
-        self.observe: Callable[[ev.Event], None] = lambda event: None
+        self._observers: list[Callable[[ev.Event], None]] = []
         self._links: Links
         self._upstreams: Upstreams
         self._catch_up: CatchUp
         self._groups: Groups
+
+    def subscribe(self, observer: Callable[[ev.Event], None]) -> None:
+        """Calls `observer` with every event, before the machine handles it."""
+        self._observers.append(observer)
 
     def bind(self, links: Links, upstreams: Upstreams, catch_up: CatchUp, groups: Groups) -> None:
         self._links, self._upstreams, self._catch_up, self._groups = links, upstreams, catch_up, groups
@@ -95,7 +98,8 @@ class Replication:
             self.precedence.commit()
         if isinstance(event, ev.GroupAdopted):  # before the machine counts any copies
             self.store.durability.learn(event.group.group.job, event.group.settings.durability)
-        self.observe(event)
+        for observer in self._observers:
+            observer(event)
         self._runner.post(event)
         if isinstance(event, ev.FileStored | ev.CommitRequested):
             self._groups.changed(event.entry.store.group)

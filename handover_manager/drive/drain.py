@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from handover_manager.drive.handover import DrivenHandover
 from handover_manager.queries.job import Job
-from handover_manager.view import ClusterView, GroupSeen
+from handover_manager.view import ClusterView, GroupSeen, Remains
 from rhino_core.errors import TooFewWorkersError, UnknownError
 from rhino_core.ids import VirtualNode
 from rhino_model.handovers import DrainView, Move
@@ -39,6 +39,7 @@ def drain_state(
     handovers: Iterable[DrivenHandover],
     view: ClusterView,
     names: Callable[[str], str],
+    remains: Remains,
     *,
     settled: bool,
 ) -> DrainView:
@@ -59,8 +60,11 @@ def drain_state(
     unseen = [
         node for job in acting for node in job.map.nodes if node in job.map.desired and node not in job.logged.actual
     ]
-    short = [seen for seen in view.groups.values() if _concerns(seen, worker) and not _has_copies(seen, worker, view)]
-    ungrouped = view.ungrouped.get(worker, ())
+    short = [
+        seen
+        for seen in view.groups.values()
+        if _concerns(seen, worker) and (seen.group.group in remains.unsettled or not _has_copies(seen, worker, view))
+    ]
     draining = view.workers[worker].draining
     mine = [h for h in handovers if any(worker in (m.origin, m.target) for s in _open(h) for m in s)]
 
@@ -80,14 +84,14 @@ def drain_state(
         *(_lacking_workers(worker, view) if short else ()),
         *_named(
             "files of jobs that have had no group since the journal was lost (start the queries, or forget the jobs)",
-            sorted({names(group.job) for group in ungrouped}),
+            sorted({names(group.job) for group in remains.ungrouped}),
         ),
         *(f"handover {h.handover_id} is under way" for h in mine),
     ]
     count = len(meant.union(was, unseen))
     moving = {m.node for h in mine for s in _open(h) for m in s if m.origin == worker}
     handover_id = mine[0].handover_id if mine else ""
-    groups = len(short) + len(ungrouped)
+    groups = len(short) + len(remains.ungrouped)
     return DrainView(worker, draining, tuple(blockers), count, groups, handover_id, len(meant - moving))
 
 
@@ -100,12 +104,7 @@ def _concerns(seen: GroupSeen, worker: str) -> bool:
 
 
 def _has_copies(seen: GroupSeen, worker: str, view: ClusterView) -> bool:
-    """Whether enough other workers have whole copies: live members that are not draining, as many as the job asks for.
-
-    False also while the worker is a source: it may have versions that no whole member has.
-    """
-    if worker in seen.sources:
-        return False
+    """Whether enough live workers that are not draining have whole copies apart from it, as many as the job asks for."""
     others = [m.worker.worker_id for m in seen.group.members if m.whole and m.worker.worker_id != worker]
     staying = [w for w in others if w in view.workers and view.workers[w].live and not view.workers[w].draining]
     return len(staying) > seen.group.settings.replication_factor

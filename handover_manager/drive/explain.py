@@ -104,9 +104,8 @@ def _group(seen: GroupSeen, view: ClusterView) -> str:
 
 def _copies(seen: GroupSeen, view: ClusterView) -> Iterable[str]:
     """Which correlation decided about a copy, as far as one did (docs/design/placement.md, copies by correlation)."""
-    decisions = view.copy_decisions.get(seen.group.group, {})
     for member in seen.group.members[1:]:
-        found = decisions.get(member.worker.worker_id)
+        found = seen.copy_decisions.get(member.worker.worker_id)
         if found is None:
             continue
         ago = f" {duration(max(view.asked_at - found.at, 0.0))} ago" if math.isfinite(view.asked_at) else ""

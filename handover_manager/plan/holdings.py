@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -26,20 +27,19 @@ class Near(NamedTuple):
 class Holding:
     """The state of one virtual node. `size_bytes`: what the owners of its groups store.
 
-    `editions` are those of its groups when this was read. None: the group did not exist.
+    `seen`: its groups when this was read. None: the group did not exist.
     """
 
     operators: tuple[int, ...]
     groups: tuple[GroupId, ...]
-    editions: tuple[int | None, ...]
-    seen: Sequence[GroupSeen]
+    seen: Sequence[GroupSeen | None]
     size_bytes: int
     _near: Near | None = None
 
     def near(self) -> Near:
         """The workers that have state of it. It is read at the first call, as only some plans need it."""
         if self._near is None:
-            self._near = _near(self.seen)
+            self._near = _near([group for group in self.seen if group is not None])
         return self._near
 
 
@@ -51,33 +51,23 @@ class Holdings:
 
     def of(self, node: VirtualNode, operators: tuple[int, ...], view: ClusterView) -> Holding | None:
         """None as long as no group of the virtual node exists."""
-        if view.editions is None:
-            return _read(operators, groups_of(node, operators), (), view)
         of_job = self._known.setdefault(node.job, {})
         known = of_job.get(node)
         groups = known.groups if known is not None and known.operators == operators else groups_of(node, operators)
-        editions = tuple(map(view.editions.get, groups))
-        if known is not None and known.groups is groups and known.editions == editions:
+        seen = [view.groups.get(group) for group in groups]
+        if known is not None and known.groups is groups and all(map(operator.is_, known.seen, seen)):
             return known
-        read = _read(operators, groups, editions, view)
-        if read is not None:
-            of_job[node] = read
-        else:
+        existing = [group for group in seen if group is not None]
+        if not existing:
             of_job.pop(node, None)
+            return None
+        size_bytes = sum([group.stored_bytes.get(group.owner, 0) for group in existing])
+        read = of_job[node] = Holding(operators, groups, seen, size_bytes)
         return read
 
     def forget(self, job: str) -> None:
         """Drops what is known of a job: it has ended, or begins a run that may have other virtual nodes."""
         self._known.pop(job, None)
-
-
-def _read(
-    operators: tuple[int, ...], groups: tuple[GroupId, ...], editions: tuple[int | None, ...], view: ClusterView
-) -> Holding | None:
-    seen = view.known(groups)
-    if not seen:
-        return None
-    return Holding(operators, groups, editions, seen, sum([group.stored_bytes.get(group.owner, 0) for group in seen]))
 
 
 def _near(seen: Sequence[GroupSeen]) -> Near:
@@ -89,7 +79,7 @@ def _near(seen: Sequence[GroupSeen]) -> Near:
     others.difference_update(holders)
     if not others:
         return Near(holders, {})
-    stored = [dict(group.stored_bytes) for group in seen]
+    stored = [group.stored_bytes for group in seen]
     owned = [there.get(group.owner, 0) for group, there in zip(seen, stored, strict=True)]
     lacking = {}
     for name in sorted(others):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from handover_manager.events import ChangeGroup, NameExecutors, NameSettings, PublishLogged
-from handover_manager.view import ClusterView
+from handover_manager.view import ClusterView, Remains
 from rhino_core.ids import GroupId
 from rhino_pb import common_pb2
 
@@ -18,10 +18,10 @@ class Cluster(Protocol):
         """Calls `listener` when the next view differs from the last one by more than bytes. It may be called often."""
 
     def view(self, *, asked_at: float) -> ClusterView:
-        """The present workers and groups.
+        """The present workers and groups. `asked_at` is monotonic time."""
 
-        `asked_at` is monotonic time. A later call may change the groups of an earlier view.
-        """
+    def remains(self, worker_id: str) -> Remains:
+        """What may be on this worker only; empty for an unknown one."""
 
     def change_group(self, effect: ChangeGroup) -> None:
         """Changes a group. Raises the errors of Change in `replication_manager/protocol/events.py`."""

@@ -150,7 +150,7 @@ class Runtime:
     def drain_state(self, worker: str) -> DrainView:
         """The progress of a drain, from a fresh view; changes nothing. Raises UnknownError."""
         self.refresh_view()
-        return self.core.drain_state(worker, now=self._loop.time())
+        return self.core.drain_state(worker, self._cluster.remains(worker), now=self._loop.time())
 
     def forget_job(self, name: str, by: str, *, dry_run: bool, at_once: bool) -> common_pb2.ForgetJobReply:
         """Forgets a job: its state is deleted at once, or after the grace. `by`: who asks for it; empty: not known.

@@ -237,9 +237,9 @@ class ReplicationMachine:
         """Settings in force for a job. None: it has no group."""
         return self._chains.settings_of(job)
 
-    def unsettled_sources(self, group: GroupId) -> Collection[str]:
-        """Workers that may have versions of the group that no whole member has."""
-        return self.returned.unsettled(group)
+    def unsettled(self, worker_id: str) -> Collection[GroupId]:
+        """Groups of which the worker may have versions that no whole member has."""
+        return self.returned.unsettled(worker_id)
 
     @property
     def copy_decisions(self) -> Mapping[GroupId, Mapping[str, CopyDecision]]:

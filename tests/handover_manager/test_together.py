@@ -77,7 +77,7 @@ def check_promises(world: World) -> None:
         assert desired in owners
         assert len(owners) == 1 or desired in world.manager.machine.draining, "a guest that is to be emptied stays one"
     for name in world.manager.machine.draining:
-        state = core.drain_state(name, now=world.play.now)
+        state = core.drain_state(name, world.cluster.remains(name), now=world.play.now)
         assert state.blockers == () or state.staying, state.blockers
 
 

@@ -188,7 +188,7 @@ class World:
     def remove_if_safe(self) -> None:
         self.take_view()
         for name in sorted(self.alive.intersection(self.manager.machine.draining)):
-            if self.play.core.drain_state(name, now=self.play.now).safe_to_remove:
+            if self.play.core.drain_state(name, self.cluster.remains(name), now=self.play.now).safe_to_remove:
                 self.remove(name)
 
     def remove(self, name: str) -> None:

@@ -72,11 +72,12 @@ class ManagerClient:
         address: str,
         channel: RenewedChannel,
         tasks: asyncio.TaskGroup,
+        on_floors: Callable[[list[StoreVersion]], None],
     ) -> None:
         self.address = address
         self.connected = False  # registered, and informed about live workers
         self.ready = asyncio.Event()  # set after the first connection
-        self.on_floors: Callable[[list[StoreVersion]], None] = lambda floors: None
+        self._on_floors = on_floors
         self._replication = replication
         self._statistics = statistics
         self._scrub_status = scrub_status
@@ -404,7 +405,7 @@ class ManagerClient:
         if forgotten:
             self._forget(forgotten.keys())
         if update.floors:
-            self.on_floors([store_version_of(floor.version) for floor in update.floors])
+            self._on_floors([store_version_of(floor.version) for floor in update.floors])
         self.connected = True
         self.ready.set()
 

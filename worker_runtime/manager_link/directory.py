@@ -49,10 +49,7 @@ class KnownWorkers:
 
 
 class Directory:
-    """The workers of the cluster according to the manager's latest update, which may precede a restart of the sidecar.
-
-    `changed` is called with the ids of workers that have become live.
-    """
+    """The workers of the cluster by the manager's latest update, which may precede a restart of the sidecar."""
 
     def __init__(self, replication: Replication) -> None:
         self._replication = replication
@@ -60,7 +57,11 @@ class Directory:
         self._named = {worker.worker_id: worker for worker in self._kept.all()}
         self.live: list[Worker] = []
         self.absent: list[Worker] = []  # not live, but they may hold versions
-        self.changed: Callable[[Collection[str]], None] = lambda returned: None
+        self._listeners: list[Callable[[Collection[str]], None]] = []
+
+    def subscribe(self, listener: Callable[[Collection[str]], None]) -> None:
+        """Calls `listener` after each update, with the ids of workers that have become live."""
+        self._listeners.append(listener)
 
     def update(self, live: list[Worker], absent: list[Worker]) -> None:
         """Records the manager's update. Both lists are complete."""
@@ -68,7 +69,9 @@ class Directory:
         self.live, self.absent = live, absent
         self._named = {worker.worker_id: worker for worker in (*absent, *live)}
         self._kept.update(self._named.values())
-        self.changed({worker.worker_id for worker in live} - before)
+        returned = {worker.worker_id for worker in live} - before
+        for listener in self._listeners:
+            listener(returned)
 
     def kept(self) -> list[Worker]:
         """The workers known before the restart, until the manager has sent an update."""

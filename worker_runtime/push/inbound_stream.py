@@ -11,34 +11,49 @@ from collections.abc import Coroutine
 from concurrent.futures import CancelledError as StreamEnded
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from rhino_core.errors import AlreadyThereError, IntegrityError, NoSpaceError, RhinoError
 from rhino_core.ids import FileEntry, Lane
 from rhino_pb import peer_pb2
 from worker_runtime.protocol import events as ev
+from worker_runtime.protocol.credit import GrantPool
 from worker_runtime.push import inbound
-from worker_runtime.push.alarms import address_of
+from worker_runtime.push.alarms import Alarms, address_of
 from worker_runtime.push.connection import Connection
 from worker_runtime.push.core.framing import packed
 from worker_runtime.push.core.incoming import CreditReturned, Event, FileReceived, IncomingFile
 from worker_runtime.push.core.receiver import PushReceiver
 from worker_runtime.push.core.records import TamperedError
 from worker_runtime.push.inbound import BytesSettled, FileWritten, Inbound, Report, Resumed, WriteFailed
+from worker_runtime.push.message_memory import MessageMemory
+from worker_runtime.replication import Replication
+from worker_runtime.statistics import Statistics
 from worker_runtime.storage.disk.incoming import Incoming
 from worker_runtime.storage.disk.threads import run_in
 from worker_runtime.storage.index.stored_file import StoredFile
 
-if TYPE_CHECKING:
-    from worker_runtime.push.receiver import Receiver
-
 log = logging.getLogger(__name__)
+
+
+class Streams(Protocol):
+    """All inbound streams of the sidecar, and their shared parts (push/receiver.py)."""
+
+    replication: Replication
+    statistics: Statistics
+    grants: GrantPool
+    alarms: Alarms
+    memory: MessageMemory
+
+    async def decision(self, stream: InboundStream, file: IncomingFile) -> int | None: ...
+    def left(self, stream: InboundStream) -> None: ...
+    def top_up_starved(self) -> None: ...
 
 
 class InboundStream:
     """`EventLoop` of its reading end."""
 
-    def __init__(self, receiver: Receiver, connection: Connection, upstream: str, lane: Lane, grant: int) -> None:
+    def __init__(self, receiver: Streams, connection: Connection, upstream: str, lane: Lane, grant: int) -> None:
         self._receiver = receiver
         self.connection = connection
         self.upstream = upstream

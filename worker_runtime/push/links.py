@@ -51,6 +51,7 @@ class Links:
         self._asked_for: dict[tuple[str, Lane], None] = {}  # to be linked once the manager names them; oldest first
         self._unneeded: set[str] = set()  # workers that `tidy` found unneeded the last time
         self._warnings = LogLimit(asyncio.get_running_loop().time)
+        directory.subscribe(self._named)
 
     def connect(self, to: Worker, lane: Lane) -> None:
         named = self._directory.find(to.worker_id)
@@ -87,7 +88,7 @@ class Links:
         while len(self._asked_for) > STRANGERS_MAX:
             del self._asked_for[next(iter(self._asked_for))]
 
-    def named(self, returned: Collection[str]) -> None:
+    def _named(self, returned: Collection[str]) -> None:
         """The manager has sent new addresses. `returned`: workers that have become live."""
         for worker in self._directory.live:
             for lane in Lane:
@@ -121,7 +122,7 @@ class Links:
     def _ended(self, key: tuple[str, Lane]) -> None:
         """The link has reported that it is down. Only now may another one be opened."""
         self._ending.discard(key)
-        self.named(())
+        self._named(())
 
     def __len__(self) -> int:
         return len(self._links)

@@ -30,11 +30,12 @@ class ExcessCollector:
         self._asking = asyncio.Semaphore(GROUPS_AT_ONCE)
         self._machine = excess.ExcessMachine(replication.me, self._store.catalogue, self, grace_s)
         self._runner: Runner[excess.Event, excess.Effect] = Runner(self._machine, self, ev.Tick)
+        replication.subscribe(self._observe)
 
     async def run(self) -> None:
         await self._runner.run()
 
-    def observe(self, event: ev.Event) -> None:
+    def _observe(self, event: ev.Event) -> None:
         """Forwards those events of the chain machine that this machine needs, too."""
         match event:
             case ev.GroupAdopted() | ev.GroupLeft() | ev.JobForgotten():

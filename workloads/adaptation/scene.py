@@ -12,7 +12,7 @@ from handover_manager.drive.handover import DrivenHandover
 from handover_manager.machine import USUAL
 from handover_manager.queries.history import ACTION_PREFIX
 from handover_manager.service.stored import restore
-from handover_manager.view import ClusterView, GroupSeen, TaskGroup, WorkerSeen
+from handover_manager.view import ClusterView, GroupSeen, Remains, TaskGroup, WorkerSeen
 from rhino_core.ids import (
     DiskState,
     Epoch,
@@ -27,7 +27,7 @@ from rhino_core.ids import (
     Worker,
 )
 from rhino_core.records import encode
-from rhino_model.handovers import Plan
+from rhino_model.handovers import DrainView, Plan
 from rhino_model.intents import Request
 
 E = TypeVar("E", bound=ev.Effect)
@@ -54,7 +54,7 @@ class Cluster:
     def __init__(self, *workers: str) -> None:
         self.workers = {w: WorkerSeen(worker(w), True, True, 1_000) for w in workers}
         self.groups: dict[GroupId, GroupSeen] = {}
-        self.ungrouped: dict[str, list[GroupId]] = {}
+        self.remains: dict[str, Remains] = {}
 
     def chain(self, group_id: GroupId, members: str, stored: dict[str, int] | None = None, factor: int = 1) -> None:
         names = members.split()
@@ -80,7 +80,7 @@ class Cluster:
 
     @property
     def view(self) -> ClusterView:
-        return ClusterView(dict(self.workers), dict(self.groups), ungrouped=self.ungrouped)
+        return ClusterView(dict(self.workers), dict(self.groups))
 
 
 def _is_history(effect: ev.Effect) -> bool:
@@ -124,6 +124,9 @@ class Play:
     def of(self, kind: type[E]) -> list[E]:
         """The last event's effects of one kind."""
         return [effect for effect in self.effects if isinstance(effect, kind)]
+
+    def drain_state(self, worker: str) -> DrainView:
+        return self.core.drain_state(worker, self.cluster.remains.get(worker, Remains()), now=self.now)
 
     def see(self) -> list[ev.Effect]:
         return self(ev.ClusterSeen(self.cluster.view))

@@ -131,9 +131,10 @@ class Returned:
         """Workers that have joined the group and may leave it again. A restarted manager does not know them."""
         return frozenset(self._sources.get(group, ()))
 
-    def unsettled(self, group: GroupId) -> frozenset[str]:
-        """Workers that have joined, and those that still wait for a decision."""
-        return self.joined(group).union(self._waiting.get(group, ()))
+    def unsettled(self, worker_id: str) -> set[GroupId]:
+        """Groups that the worker has joined, and those for which it still waits for a decision."""
+        joined = {group for group, sources in self._sources.items() if worker_id in sources}
+        return joined.union(self._of_worker.get(worker_id, ()))
 
     def added(self, group: GroupId, worker_id: str) -> None:
         """A handover has added the worker. It is the last one to leave."""

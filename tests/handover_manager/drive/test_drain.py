@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -10,7 +9,7 @@ import pytest
 
 from handover_manager import events as ev
 from handover_manager.machine import SETTLE_S
-from handover_manager.view import TaskGroup
+from handover_manager.view import Remains, TaskGroup
 from replication_manager.protocol import events as replication
 from replication_manager.protocol.workers.worker_record import Report
 from rhino.daemons.cluster_port import ClusterPort
@@ -40,7 +39,7 @@ def play() -> Play:
 
 def blockers(play: Play, worker: str = "w1") -> str:
     play.see()
-    state = play.core.drain_state(worker, now=play.now)
+    state = play.drain_state(worker)
     assert state.safe_to_remove == (not state.blockers)
     return "; ".join(state.blockers)
 
@@ -51,11 +50,11 @@ def test_safe_only_when_marked_run_elsewhere_and_copied_elsewhere(play: Play) ->
     found = blockers(play)
     assert "virtual nodes that are meant to run there: 1 (q/0/0)" in found
     assert "groups that lack whole copies apart from it: 1 (q/0/0)" in found
-    assert play.core.drain_state("w1", now=play.now).staying == 1
+    assert play.drain_state("w1").staying == 1
 
     play(ev.HandoverRequested("h1", Request("", intent=Drain("w1"))))
-    assert play.core.drain_state("w1", now=play.now).handover_id == "h1"
-    assert play.core.drain_state("w1", now=play.now).staying == 0
+    assert play.drain_state("w1").handover_id == "h1"
+    assert play.drain_state("w1").staying == 0
     assert "virtual nodes that ran there in the newest batch: 1" in blockers(play)
     assert "handover h1 is under way" in blockers(play)
     play.batch(2, {G0: "w2", G1: "w2"})
@@ -75,7 +74,7 @@ def test_a_worker_that_may_have_what_whole_members_lack_is_not_safe(play: Play) 
     play.cluster.chain(G0, "w2 w3 w1?")
     play.batch(2, {G0: "w2", G1: "w2"})
     assert blockers(play) == ""
-    play.cluster.groups[G0] = replace(play.cluster.groups[G0], sources=("w1",))
+    play.cluster.remains["w1"] = Remains(unsettled={G0})
     assert blockers(play) == "groups that lack whole copies apart from it: 1 (q/0/0)"
 
 
@@ -103,12 +102,12 @@ def test_files_of_a_job_without_groups_block_by_its_name(play: Play) -> None:
     play.cluster.worker("w1", draining=True)
     play.cluster.chain(G0, "w2 w3")
     play.batch(2, {G0: "w2", G1: "w2"})
-    play.cluster.ungrouped["w1"] = [group(0, 1, "job-b"), group(0, 0, "job-b")]
+    play.cluster.remains["w1"] = Remains(ungrouped=[group(0, 1, "job-b"), group(0, 0, "job-b")])
     assert blockers(play) == (
         "files of jobs that have had no group since the journal was lost (start the queries, or forget the jobs): "
         "1 (job-b)"
     )
-    assert play.core.drain_state("w1", now=play.now).groups == 2
+    assert play.drain_state("w1").groups == 2
     assert "job-b" not in blockers(play, "w2")
 
 
@@ -118,13 +117,12 @@ def test_groups_that_only_reports_know_are_those_of_a_lost_journal() -> None:
     for name in "abc":
         manager.register(name, *([report] if name != "c" else []))
     port = ClusterPort(SimpleNamespace(core=manager.machine, forget_job=None, forget_worker=None, runtime=Mock()))  # type: ignore[arg-type]
-    view = port.view(asked_at=0.0)
-    assert {name: list(groups) for name, groups in view.ungrouped.items()} == {"a": [GROUP], "b": [GROUP], "c": []}
+    assert [port.remains(name).ungrouped for name in "abc"] == [[GROUP], [GROUP], []]
     manager.resolve("a")
-    assert not any(view.ungrouped.values())
+    assert not any(port.remains(name).ungrouped for name in "abc")
     manager.do(replication.JobForgotten(GROUP.job))
     manager.beat("a", report)
-    assert not any(view.ungrouped.values()), "they are about to be deleted"
+    assert not port.remains("a").ungrouped, "they are about to be deleted"
 
 
 def test_after_a_start_of_the_manager_drivers_are_waited_for(play: Play) -> None:
@@ -162,9 +160,9 @@ def test_a_worker_that_cannot_be_spared_is_named() -> None:
     play.see()
     with pytest.raises(TooFewWorkersError, match=r"w1 cannot be drained.*needs 2 workers, 1 others take copies \(w2\)"):
         play.core.check_drain("w1")
-    assert any("needs 2 workers, 1 others" in blocker for blocker in play.core.drain_state("w1", now=0.0).blockers)
+    assert any("needs 2 workers, 1 others" in blocker for blocker in play.drain_state("w1").blockers)
     with pytest.raises(UnknownError, match="'w9': unknown; known are w1, w2"):
-        play.core.drain_state("w9", now=0.0)
+        play.drain_state("w9")
 
 
 def test_why_a_virtual_node_is_where_it_is(play: Play) -> None:

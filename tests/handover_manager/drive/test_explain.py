@@ -20,7 +20,8 @@ def explained(*decisions: CopyDecision) -> list[str]:
     play = Play(cluster)
     play.begin()
     by_worker = {decision.chosen.worker: decision for decision in decisions}
-    view = dataclasses.replace(cluster.view, copy_decisions={group(0, 0): by_worker}, asked_at=4000.0)
+    cluster.groups[group(0, 0)] = dataclasses.replace(cluster.groups[group(0, 0)], copy_decisions=by_worker)
+    view = dataclasses.replace(cluster.view, asked_at=4000.0)
     play(ev.ClusterSeen(view))
     return [reason for reason in play.core.explain(JOB, "0/0").reasons if reason.startswith("copy of")]
 

@@ -87,7 +87,7 @@ def test_of_two_queries_each_is_waited_for(play: Play) -> None:
 def test_a_worker_is_safe_to_remove_while_the_query_is_idle(play: Play) -> None:
     def blockers() -> str:
         play.see()
-        return "; ".join(play.core.drain_state("w1", now=play.now).blockers)
+        return "; ".join(play.drain_state("w1").blockers)
 
     play.cluster.worker("w1", draining=True)
     play(ev.HandoverRequested("h1", Request("", intent=Drain("w1"))))
@@ -106,9 +106,9 @@ def test_a_worker_is_safe_to_remove_while_the_query_is_idle(play: Play) -> None:
     after.begin(session=3)
     after.now += SETTLE_S
     after.see()
-    assert "have not run since the manager's start" in after.core.drain_state("w1", now=after.now).blockers[0]
+    assert "have not run since the manager's start" in after.drain_state("w1").blockers[0]
     idle(after)
-    assert after.core.drain_state("w1", now=after.now).safe_to_remove
+    assert after.drain_state("w1").safe_to_remove
 
 
 def test_a_gap_in_batches_is_over_for_an_idle_query(play: Play) -> None:
@@ -208,12 +208,10 @@ def test_idle_under_an_older_map_is_not_idle(play: Play) -> None:
     play.cluster.chain(G0, "w2 w3")
     play.cluster.chain(G1, "w2 w3")
     play.see()
-    assert any(
-        "ran there in the newest batch" in blocker for blocker in play.core.drain_state("w1", now=play.now).blockers
-    )
+    assert any("ran there in the newest batch" in blocker for blocker in play.drain_state("w1").blockers)
     idle(play)
     assert job.idle
-    assert play.core.drain_state("w1", now=play.now).virtual_nodes == 0
+    assert play.drain_state("w1").virtual_nodes == 0
 
 
 def test_a_gap_in_batches_is_not_over_while_the_query_is_idle_under_an_older_map_only(play: Play) -> None:

@@ -151,18 +151,18 @@ def test_a_drained_worker_with_the_only_copy_of_a_version_stays_until_the_others
     manager = lost_and_replaced()
     mark(manager, "b")
     come_back(manager, written(7))
-    assert "b" in manager.machine.unsettled_sources(GROUP), "a and c have not been heard since"
+    assert GROUP in manager.machine.unsettled("b"), "a and c have not been heard since"
     manager.now += 1
     for name in "ac":
         manager.beat(name)
     assert manager.members() == "acb?", "a and c are whole without it"
-    assert "b" in manager.machine.unsettled_sources(GROUP)
+    assert GROUP in manager.machine.unsettled("b")
     for name in "acb":
         manager.whole(name)
     for name in "acb":
         manager.whole(name)
     assert manager.members() == "ac"
-    assert not manager.machine.unsettled_sources(GROUP)
+    assert not manager.machine.unsettled("b")
 
 
 def test_one_that_has_nothing_yet_gives_way_to_one_that_stores_more() -> None:

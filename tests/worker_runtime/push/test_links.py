@@ -60,7 +60,6 @@ async def test_links_to_workers_that_have_gone_end(replication: Replication) -> 
     directory = Directory(replication)
     async with asyncio.TaskGroup() as tasks:
         links = Links(replication, Statistics(), directory, Opening(), 4096, tasks)
-        directory.changed = links.named
         alone = await settled()
         for number in range(30):
             one = somebody(number, port)
@@ -92,7 +91,6 @@ async def test_few_of_those_that_have_gone_are_remembered(
     port, directory = closed_port(), Directory(replication)
     async with asyncio.TaskGroup() as tasks:
         links = Links(replication, Statistics(), directory, Opening(), 4096, tasks)
-        directory.changed = links.named
         for number in range(30):
             directory.update([somebody(number, port)], [])
             links.connect(somebody(number, port), Lane.BULK)
@@ -138,7 +136,6 @@ async def test_strangers_are_not_linked_until_the_manager_names_them(replication
     directory = Directory(replication)
     async with asyncio.TaskGroup() as tasks:
         links = Links(replication, Statistics(), directory, Opening(), 4096, tasks)
-        directory.changed = links.named
         for number in range(STRANGERS_MAX + 50):
             links.connect(somebody(number, port), Lane.BULK)
         assert len(links) == 0
@@ -198,7 +195,6 @@ async def test_who_comes_back_to_its_address_is_not_kept_waiting(
     directory = Directory(replication)
     async with asyncio.TaskGroup() as tasks:
         links = Links(replication, Statistics(), directory, Opening(), 4096, tasks)
-        directory.changed = links.named
         directory.update([one, other], [])
         for worker_ in (one, other):
             links.connect(worker_, Lane.COMMIT)

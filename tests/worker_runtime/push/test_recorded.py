@@ -90,7 +90,7 @@ class Transcript:
 async def replication(folder: Path, posted: list[ev.Event]) -> AsyncIterator[Replication]:
     store = Store.open("me", folder, 0)
     made = Replication(ME, store)
-    made.observe = posted.append
+    made.subscribe(posted.append)
     running = asyncio.create_task(made.run())
     try:
         yield made

@@ -106,7 +106,7 @@ async def test_a_sender_opens_a_stream_anew_so_that_the_certificate_of_the_recei
     transport = Renewed()
     pairs = Pairs(transport)
     posted: list[ev.Event] = []
-    replication.observe = posted.append
+    replication.subscribe(posted.append)
     directory = Directory(replication)
     directory.update([OTHER], [])
     loop = asyncio.get_running_loop()
