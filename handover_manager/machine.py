@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from handover_manager import events as ev
 from handover_manager.adapt.adaptation import Adaptation, Parts
@@ -28,7 +28,7 @@ from handover_manager.queries.jobs import Jobs
 from handover_manager.queries.run import Run
 from handover_manager.queries.runs import Runs
 from handover_manager.view import ClusterView, Remains
-from rhino_core.errors import InvalidRequestError, PreconditionError
+from rhino_core.errors import AlreadyThereError, InvalidRequestError, PreconditionError
 from rhino_core.ids import VirtualNode
 from rhino_core.text import duration
 from rhino_model.decisions import Decision
@@ -41,6 +41,14 @@ TEMPORARY = "Spark, which deletes temporary checkpoints"  # has forgotten the jo
 USUAL = Policy()
 SLICE_PAUSE_S = 0.002  # between views as long as maps are due: others have their turn meanwhile
 AGAIN_S = 0.25  # after a view with effects, or a refused change of a group: time until the next view at the latest
+
+
+class PlannedForget(NamedTuple):
+    """What forgetting a job would do: `grace_s` as asked for now, `left_s` until its state is deleted."""
+
+    job: str
+    grace_s: float
+    left_s: float
 
 
 class HandoverCore:
@@ -59,11 +67,12 @@ class HandoverCore:
         handovers: Iterable[DrivenHandover] = (),
         deletions: Iterable[Deletion] = (),
         policy: Policy = USUAL,
+        forget_grace_s: float = FORGET_GRACE_S,
         adapted: tuple[AdaptationRecord | None, Iterable[Decision]] = (None, ()),
         actions: Iterable[ActionRecord] = (),
     ) -> None:
         self._offset_s = wall_offset_s
-        self.forget_grace_s = FORGET_GRACE_S  # for jobs whose checkpoint was temporary
+        self._forget_grace_s = forget_grace_s
         self.jobs = Jobs(jobs)
         for job in self.jobs.all():
             job.run.lose(started)
@@ -126,8 +135,8 @@ class HandoverCore:
         wait_s = max(plan.strategy.start_at_ms / 1000 - (now + self._offset_s), 0.0)
         return predict(plan, measurements, rate, wait_s)
 
-    def check_forgettable(self, name: str, *, now: float) -> str:
-        """The id of a job that may be forgotten: it does not run, and no handover moves it. Changes nothing.
+    def plan_forget(self, name: str, *, at_once: bool, now: float) -> PlannedForget:
+        """Checks that a job may be forgotten: it does not run, and no handover moves it. Changes nothing.
 
         Raises PreconditionError, also soon after the start, when drivers may not have reported yet.
         """
@@ -138,7 +147,9 @@ class HandoverCore:
             )
         job = self._runs.check_not_running(name, now - SETTLE_S)
         self.handovers.check_none(job)
-        return job
+        grace_s = 0.0 if at_once else self._forget_grace_s
+        former = self.deletions.get(job) if grace_s else None
+        return PlannedForget(job, grace_s, grace_s if former is None else former.left_s(now))
 
     def may_return(self, job: Job, *, now: float) -> bool:
         """Whether no driver runs the job, and one that was lost may come back."""
@@ -154,9 +165,17 @@ class HandoverCore:
         active = self.handovers.active()
         return drain_state(worker, running, active, self.view, self.jobs.name_of, remains, settled=settled)
 
-    def check_drain(self, worker: str) -> None:
-        """Raises TooFewWorkersError if the other workers cannot take the copies of this one."""
-        check_enough(worker, self.view)
+    def plan_drain(self, request: Request, drain: Drain, *, now: float) -> bool:
+        """Whether a handover has to move anything off the worker. Changes nothing.
+
+        Raises the errors of `plan`, and TooFewWorkersError if the other workers cannot take the copies of this one.
+        """
+        check_enough(drain.worker, self.view)
+        try:
+            self.plan(request, now=now)
+        except AlreadyThereError:  # everything there is moving already, or nothing is there
+            return False
+        return True
 
     def explain(self, name: str, virtual_node: str) -> Explanation:
         """Explains where a virtual node is.
@@ -275,7 +294,7 @@ class HandoverCore:
         return effects
 
     def _forget(self, event: ev.ForgetRequested, now: float) -> list[ev.Effect]:
-        name = self.check_forgettable(event.job, now=now)
+        name = self.plan_forget(event.job, at_once=not event.grace_s, now=now).job
         run = next((job.run for job in self.jobs.all() if job.job == name), Run())
         detail = f"deleted after {duration(event.grace_s)}" if event.grace_s else "deleted at once"
         done = self.deletions.begin(name, run, event.grace_s, now, event.by)
@@ -286,8 +305,8 @@ class HandoverCore:
         effects: list[ev.Effect] = []
         for job in self._runs.without_checkpoint(now - SETTLE_S):
             if self.deletions.get(job.job) is None:
-                effects += self.deletions.begin(job.job, job.run, self.forget_grace_s, now, TEMPORARY)
-                detail = f"deleted after {duration(self.forget_grace_s)}"
+                effects += self.deletions.begin(job.job, job.run, self._forget_grace_s, now, TEMPORARY)
+                detail = f"deleted after {duration(self._forget_grace_s)}"
                 effects += self._acted(now, history.FORGET, TEMPORARY, job.job, detail=detail)
         return effects
 

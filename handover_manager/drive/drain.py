@@ -104,7 +104,7 @@ def _concerns(seen: GroupSeen, worker: str) -> bool:
 
 
 def _has_copies(seen: GroupSeen, worker: str, view: ClusterView) -> bool:
-    """Whether enough live workers that are not draining have whole copies apart from it, as many as the job asks for."""
+    """Whether enough other workers have whole copies: live ones that stay, as many as the job asks for."""
     others = [m.worker.worker_id for m in seen.group.members if m.whole and m.worker.worker_id != worker]
     staying = [w for w in others if w in view.workers and view.workers[w].live and not view.workers[w].draining]
     return len(staying) > seen.group.settings.replication_factor

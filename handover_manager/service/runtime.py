@@ -26,7 +26,7 @@ from rhino_core.journal import Journal
 from rhino_core.runner import Runner
 from rhino_core.turns import Turns
 from rhino_model.handovers import DrainView, Plan
-from rhino_model.intents import Request
+from rhino_model.intents import Drain, Request
 from rhino_pb import common_pb2
 from rhino_pb import handover_pb2 as pb
 
@@ -56,11 +56,9 @@ class Runtime:
         """
         self._journal = journal
         self._cluster = cluster
-        self._forget_grace_s = forget_grace_s
         self._finder = finder
         self._loop = asyncio.get_running_loop()
-        self.core = stored.open_core(journal, self._loop.time(), policy)
-        self.core.forget_grace_s = forget_grace_s
+        self.core = stored.open_core(journal, self._loop.time(), policy, forget_grace_s)
         self._runner: Runner[ev.Event, ev.Effect] = Runner(self.core, self, self._view)
         self._views = Views(lambda: self._runner.post(self._view()))
         self._change = asyncio.Event()  # set and replaced at each change of the cluster
@@ -141,11 +139,26 @@ class Runtime:
         self.apply(ev.HandoverRequested(handover_id, request, by))
         return self.core.handovers.find(handover_id)
 
-    def set_draining(self, worker: str, draining: bool, by: str) -> None:
-        """Starts or ends a drain. When it returns, the mark is journalled and in the view."""
+    def drain(self, handover_id: str, request: Request, drain: Drain, by: str) -> None:
+        """Marks the worker, so that nothing new is placed there. One handover of all jobs then moves the rest off.
+
+        A refusal comes before the mark.
+        """
+        self.refresh_view()
+        moves = self.core.plan_drain(request, drain, now=self._loop.time())
+        self._set_draining(drain.worker, True)
+        self.apply(ev.DrainBegun(drain.worker, by))
+        if moves:
+            self.start(handover_id, request, by)
+
+    def end_drain(self, worker: str, by: str) -> None:
+        """When it returns, the end is journalled and in the view."""
+        self._set_draining(worker, False)
+        self.apply(ev.DrainEnded(worker, by))
+
+    def _set_draining(self, worker: str, draining: bool) -> None:
         self._cluster.set_draining(worker, draining)
         self.refresh_view()
-        self.apply(ev.DrainBegun(worker, by) if draining else ev.DrainEnded(worker, by))
 
     def drain_state(self, worker: str) -> DrainView:
         """The progress of a drain, from a fresh view; changes nothing. Raises UnknownError."""
@@ -157,13 +170,11 @@ class Runtime:
 
         Raises PreconditionError while the job may be running, and UnknownError if it is not known.
         """
-        job = self.core.check_forgettable(name, now=self._loop.time())
-        usage = self._usage(job)
-        grace_s = 0.0 if at_once else self._forget_grace_s
-        former = self.core.deletions.get(job) if grace_s else None
-        usage.left_s = grace_s if former is None else former.left_s(self._loop.time())
+        planned = self.core.plan_forget(name, at_once=at_once, now=self._loop.time())
+        usage = self._usage(planned.job)
+        usage.left_s = planned.left_s
         if not dry_run:
-            self.apply(ev.ForgetRequested(job, grace_s, by))
+            self.apply(ev.ForgetRequested(planned.job, planned.grace_s, by))
         return usage
 
     def _usage(self, job: str) -> common_pb2.ForgetJobReply:

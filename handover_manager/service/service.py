@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import time
@@ -25,7 +24,7 @@ from handover_manager.service.runtime import Runtime
 from handover_manager.service.session import Session
 from handover_manager.service.writers import WriterFinder
 from rhino_core.descriptors import LogLimits
-from rhino_core.errors import AlreadyThereError, InvalidRequestError, TooFewWorkersError
+from rhino_core.errors import InvalidRequestError, TooFewWorkersError
 from rhino_core.failpoints import hit
 from rhino_core.journal import Journal
 from rhino_core.protocol import check_protocol
@@ -91,28 +90,16 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         return encode(pb.HandoverPlan, self._runtime.plan(request_of(request)))
 
     async def StartHandover(self, request: pb.HandoverRequest, context: Context) -> pb.HandoverStatus:
-        return messages.handover_to_pb(self._start(request_of(request)))
-
-    def _start(self, request: Request) -> DrivenHandover:
-        return self._runtime.start(uuid.uuid4().hex[:12], request, _who())
+        return messages.handover_to_pb(self._runtime.start(_new_id(), request_of(request), _who()))
 
     async def DrainWorker(self, request: pb.DrainRequest, context: Context) -> pb.DrainStatus:
-        """Marks the worker, so that nothing new is placed there. One handover of all jobs then moves the rest off."""
-        wanted = Request(
-            "",
-            deadline_s=request.deadline_s,
-            intent=Drain(request.worker),
-            strategy=strategy_of(request.strategy),
-        )
-        self._runtime.drain_state(request.worker)  # takes a fresh view; refuses an unknown worker
-        if not request.cancel:
-            self._runtime.core.check_drain(request.worker)
-            with contextlib.suppress(AlreadyThereError):
-                self._runtime.plan(wanted)  # a refusal comes before the mark
-        self._runtime.set_draining(request.worker, not request.cancel, _who())
-        if not request.cancel:
-            with contextlib.suppress(AlreadyThereError):  # everything there is moving already, or nothing is there
-                self._start(wanted)
+        self._runtime.drain_state(request.worker)  # refuses an unknown worker
+        if request.cancel:
+            self._runtime.end_drain(request.worker, _who())
+        else:
+            drain, strategy = Drain(request.worker), strategy_of(request.strategy)
+            wanted = Request("", deadline_s=request.deadline_s, intent=drain, strategy=strategy)
+            self._runtime.drain(_new_id(), wanted, drain, _who())
         return encode(pb.DrainStatus, self._runtime.drain_state(request.worker))
 
     async def GetDrain(self, request: pb.GetDrainRequest, context: Context) -> pb.DrainStatus:
@@ -267,6 +254,10 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
                     await self._runtime.change()
             except TimeoutError:
                 raise TooFewWorkersError(f"{few}; start more sidecars or lower the replication factor") from None
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex[:12]
 
 
 def _who() -> str:

@@ -18,7 +18,7 @@ from handover_manager.drive.records import (
     StepRecord,
     handover_of_record,
 )
-from handover_manager.machine import USUAL, HandoverCore
+from handover_manager.machine import FORGET_GRACE_S, USUAL, HandoverCore
 from handover_manager.plan.measurements import (
     MEASUREMENTS_PREFIX,
     MeasurementsRecord,
@@ -46,7 +46,14 @@ def persist(journal: Journal, effects: Iterable[ev.Effect]) -> None:
     after_write(records.values(), gone)
 
 
-def restore(values: Mapping[str, Any], *, now: float, wall_offset_s: float, policy: Policy = USUAL) -> HandoverCore:
+def restore(
+    values: Mapping[str, Any],
+    *,
+    now: float,
+    wall_offset_s: float,
+    policy: Policy = USUAL,
+    forget_grace_s: float = FORGET_GRACE_S,
+) -> HandoverCore:
     """The core from its records. A handover past its marker gets its full deadline again.
 
     Raises PreconditionError for a record that only a newer version knows.
@@ -67,15 +74,18 @@ def restore(values: Mapping[str, Any], *, now: float, wall_offset_s: float, poli
         handovers=handovers,
         deletions=deletions,
         policy=policy,
+        forget_grace_s=forget_grace_s,
         adapted=(adapted, _decoded(values, DECISION_PREFIX, Decision).values()),
         actions=_decoded(values, ACTION_PREFIX, ActionRecord).values(),
     )
 
 
-def open_core(journal: Journal, now: float, policy: Policy = USUAL) -> HandoverCore:
+def open_core(
+    journal: Journal, now: float, policy: Policy = USUAL, forget_grace_s: float = FORGET_GRACE_S
+) -> HandoverCore:
     """The core as journalled."""
     values = dict(journal.items("handover_manager/"))
-    return restore(values, now=now, wall_offset_s=time.time() - now, policy=policy)
+    return restore(values, now=now, wall_offset_s=time.time() - now, policy=policy, forget_grace_s=forget_grace_s)
 
 
 def _decoded(values: Mapping[str, Any], prefix: str, kind: type[R]) -> dict[str, R]:

@@ -11,6 +11,9 @@ from replication_manager.protocol import events as ev
 from replication_manager.protocol.workers.worker_record import WorkerRecord, WorkerState
 from replication_manager.service.service import ReplicationService
 from rhino_core.ids import GroupId, ReplicaGroup
+from rhino_core.planning.correlation import CopyDecision
+
+NO_DECISIONS: Mapping[str, CopyDecision] = {}
 
 
 class ClusterPort:
@@ -68,12 +71,14 @@ class ClusterPort:
     def _seen(self, group: ReplicaGroup) -> GroupSeen:
         """Its stored bytes by the last reports: those of members, and of other workers if present."""
         stored: dict[str, int] = {}
+        records = self._core.membership.records
         for worker_id in self._core.membership.reporting.of(group.group):
-            record = self._core.membership.records[worker_id]
+            record = records[worker_id]
             stored_bytes = record.reports[group.group].stored_bytes
             if stored_bytes and (record.present or group.member(worker_id) is not None):
                 stored[worker_id] = stored_bytes
-        return GroupSeen(group, stored, dict(self._core.copy_decisions.get(group.group, ())))
+        decisions = self._core.copy_decisions.get(group.group)
+        return GroupSeen(group, stored, dict(decisions) if decisions else NO_DECISIONS)
 
     def remains(self, worker_id: str) -> Remains:
         core, record = self._core, self._core.membership.records.get(worker_id)

@@ -178,10 +178,13 @@ class World:
             self.cluster.set_draining(self.random.choice(sorted(self.manager.machine.draining)), False)
             return
         try:
-            self.play.core.check_drain(name)
+            drain = Drain(name)
+            request = Request("", intent=drain, deadline_s=20.0)
+            moves = self.play.core.plan_drain(request, drain, now=self.play.now)
             self.cluster.set_draining(name, True)
             self.take_view()
-            self.hand_over(Request("", intent=Drain(name), deadline_s=20.0))
+            if moves:
+                self.hand_over(request)
         except RhinoError:
             return
 

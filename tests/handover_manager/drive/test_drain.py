@@ -159,7 +159,7 @@ def test_a_worker_that_cannot_be_spared_is_named() -> None:
     play.begin(TaskGroup(0, (0,), 1))
     play.see()
     with pytest.raises(TooFewWorkersError, match=r"w1 cannot be drained.*needs 2 workers, 1 others take copies \(w2\)"):
-        play.core.check_drain("w1")
+        play.core.plan_drain(Request("", intent=Drain("w1")), Drain("w1"), now=0.0)
     assert any("needs 2 workers, 1 others" in blocker for blocker in play.drain_state("w1").blockers)
     with pytest.raises(UnknownError, match="'w9': unknown; known are w1, w2"):
         play.drain_state("w9")

@@ -23,7 +23,7 @@ def play() -> Play:
 
 
 def check(play: Play) -> str:
-    return play.core.check_forgettable(JOB, now=play.now)
+    return play.core.plan_forget(JOB, at_once=False, now=play.now).job
 
 
 def end_query(play: Play) -> None:
