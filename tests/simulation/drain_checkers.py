@@ -20,7 +20,8 @@ def left_others_whole(
 ) -> None:
     """9. A live drained worker leaves a group when r + 1 others are whole and present.
 
-    `left`: live members that are gone, but for those that had begun to copy and gave way to one that stores more.
+    `left`: live members that are gone, apart from those that had begun to copy and gave way: to one that stores more,
+    or to the laggard in whose place they came, because it has become the owner.
     """
     gone = {m.worker.worker_id for m in left} & set(drained)
     whole = [

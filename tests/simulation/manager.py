@@ -91,6 +91,7 @@ class Manager:
         if self._cluster.moving_copies is not None:
             self._cluster.moving_copies.govern(self.core)
         self._checked: dict[GroupId, ReplicaGroup] = {}
+        self._replacements: dict[GroupId, str] = {}  # of laggards, before the event
         self._watches: dict[str, Watch] = {}
         self._interested: dict[str, set[GroupId]] = {}
         self._world.say(f"manager starts, generation {self.journal.generation}")
@@ -149,6 +150,7 @@ class Manager:
             return False
         try:
             before = dict(self.core.groups)
+            self._replacements = {group: one.replacement for group, one in self.core.laggards.leaving.items()}
             effects = self.core.handle(event, now=self._world.now)
         except RhinoError as error:
             self._world.say(f"manager refuses {type(event).__name__}: {error}")
@@ -169,8 +171,10 @@ class Manager:
         left = [m for m in gone if present(m.worker) and m.worker.worker_id not in resting]
         known = {m.worker.worker_id for m in before.members} if before is not None else set()
         come = [self._stored(m.worker.worker_id, group) for m in group.members if m.worker.worker_id not in known]
-        swapped = [m for m in left if not m.whole and self._stored(m.worker.worker_id, group) < max(come, default=0)]
-        drain_checkers.left_others_whole([m for m in left if m not in swapped], group, self.draining, present)
+        begun = [m for m in left if not m.whole]
+        given_way = [m for m in begun if self._stored(m.worker.worker_id, group) < max(come, default=0)]
+        given_way += [m for m in begun if m.worker.worker_id == self._replacements.get(group.group)]
+        drain_checkers.left_others_whole([m for m in left if m not in given_way], group, self.draining, present)
 
     def _stored(self, worker_id: str, group: ReplicaGroup) -> int:
         report = self.core.membership.records[worker_id].reports.get(group.group)

@@ -352,8 +352,14 @@ class Sidecar:
         self.catalogue.add(entry, arrived_ns / 1e9)
 
     def readable(self, store: StoreId, name: str) -> bool:
-        """Whether the file is here; reading it to the end shows whether it is damaged, and then it goes."""
+        """Whether the file is here; reading it to the end shows whether it is damaged, and then it goes.
+
+        A read for an offer goes on beside the other effects of the same event, so it ends after them.
+        """
         if (store, name) in self.disk.rotten:
+            if self._events:
+                self.later(0.0, lambda: self.readable(store, name))
+                return False
             self.world.say(f"{self.name} finds {store}/{name} damaged")
             self.remove(store, (name,), damaged=True)
         return name in self.disk.files[store]
