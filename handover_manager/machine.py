@@ -16,9 +16,8 @@ from handover_manager.drive.explain import explain, workers_of
 from handover_manager.drive.handover import DrivenHandover
 from handover_manager.drive.handovers import Handovers
 from handover_manager.plan.holdings import Holdings
-from handover_manager.plan.measurements import Measurements, copy_rate
+from handover_manager.plan.measurements import Measurements, copy_rate, predict
 from handover_manager.plan.planner import deadline_of, make_plan, parse_nodes
-from handover_manager.plan.predict import predict
 from handover_manager.plan.situation import Situation
 from handover_manager.queries import history
 from handover_manager.queries.forgetting import Deletion, Deletions

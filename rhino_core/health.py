@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -45,3 +48,30 @@ class Health:
 
     def ready(self) -> Report:
         return Report({name: check() for name, check in {**self._alive, **self._ready}.items()})
+
+
+_VARIABLE = "NOTIFY_SOCKET"
+
+
+class Notifier:
+    """Sends nothing unless systemd started this process with `Type=notify`."""
+
+    def __init__(self) -> None:
+        path = os.environ.pop(_VARIABLE, "")  # not for processes that this one starts
+        self._path = f"\0{path[1:]}" if path.startswith("@") else path
+        self._sent = ""
+
+    def report(self, ready: Report) -> None:
+        """Reports the health to systemd. The first call also reports that the unit has started."""
+        failing = [f"{name}: {why}" for name, why in ready.failures.items() if why]
+        message = f"STATUS=not ready: {'; '.join(failing)}" if failing else "STATUS=ready"
+        message = message.replace("\n", " ")
+        if self._path and message != self._sent:
+            self._send(message if self._sent else f"READY=1\n{message}")
+            self._sent = message
+
+    def _send(self, message: str) -> None:
+        # An error is no reason to stop: systemd may be restarting.
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+            out.setblocking(False)
+            out.sendto(message.encode(), self._path)

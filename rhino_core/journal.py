@@ -26,8 +26,7 @@ from rhino_core.errors import (
     UnavailableError,
 )
 from rhino_core.failpoints import hit
-from rhino_core.rocksdb import bounded
-from rhino_core.scan import scan
+from rhino_core.rocksdb import bounded, scan
 
 _LAYOUT = struct.Struct(">QI")  # the number, and the CRC-32 of its eight bytes
 

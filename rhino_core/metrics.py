@@ -16,8 +16,7 @@ from prometheus_client.registry import Collector
 
 from rhino_core.health import Health
 from rhino_core.http_server import BAD_TLS, NO_ROOM, SILENT, TEXT, Https, Page, health_page, serving
-from rhino_core.protocol import PROTOCOL
-from rhino_core.version import rhino_version
+from rhino_core.version import PROTOCOL, rhino_version
 
 __all__ = ["LATENCY_BUCKETS_S", "CollectorRegistry", "exporting"]
 LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from rocksdict import Options
+from collections.abc import Iterator
+from typing import Any
+
+from rocksdict import Options, Rdict
 
 WRITE_BUFFER_BYTES = 4 * 1024 * 1024  # bounds memory and write-ahead log; RocksDB's default is 64 MiB
 LOG_BYTES_MAX = 1024 * 1024
@@ -17,3 +20,19 @@ def bounded(*, raw_mode: bool) -> Options:
     options.set_keep_log_file_num(LOGS_KEPT)
     options.set_stats_dump_period_sec(0)
     return options
+
+
+def scan(db: Rdict, from_key: Any = None) -> Iterator[tuple[Any, Any]]:
+    """Yields entries in order, from the first one or from `from_key` onwards.
+
+    Raises RocksDB's error for a damaged block, at which `Rdict.items` would stop silently.
+    """
+    cursor = db.iter()
+    if from_key is None:
+        cursor.seek_to_first()
+    else:
+        cursor.seek(from_key)
+    while cursor.valid():
+        yield cursor.key(), cursor.value()
+        cursor.next()
+    cursor.status()

@@ -8,17 +8,36 @@ from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from rhino_core.errors import LocalProtocolError, UnavailableError
-from rhino_core.machine import Machine
 
+HandledT = TypeVar("HandledT", contravariant=True)
+ReturnedT = TypeVar("ReturnedT", covariant=True)
+WantedT = TypeVar("WantedT", contravariant=True)
 EventT = TypeVar("EventT")
 EffectT = TypeVar("EffectT")
-WantedT = TypeVar("WantedT", contravariant=True)
-
 
 # A tick that comes this late shows that the process was busy or stopped. What others have sent meanwhile is read first:
 # otherwise workers would count as lost whose heartbeats are there. A process that stays busy ticks after PATIENCE_S.
 LATE_S = 0.2
 PATIENCE_S = 5.0
+
+
+class Machine(Protocol[HandledT, ReturnedT]):
+    """A protocol core. Events and effects are frozen, slotted dataclasses in closed unions."""
+
+    def handle(self, event: HandledT, *, now: float) -> Sequence[ReturnedT]:
+        """Handles one event at monotonic time `now` (seconds). Returns effects, to be executed in order.
+
+        Raises LocalProtocolError when it is driven against its contract.
+        """
+        ...
+
+    def next_deadline(self) -> float | None:
+        """Returns the monotonic time (seconds) at which the core needs a Tick event, or None."""
+        ...
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError when the core's own state is inconsistent. Tests call it after every event."""
+        ...
 
 
 class Ports(Protocol[WantedT]):

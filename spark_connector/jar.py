@@ -16,10 +16,13 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+
 from rhino_core.errors import UnavailableError
 from rhino_core.version import rhino_version
+from rhino_pb import handover_pb2, sidecar_pb2
 from spark_connector.java import find_java
-from spark_connector.rpc.descriptors import descriptor_set
 from spark_connector.spark_home import minor, spark_jars
 
 HERE = Path(__file__).resolve().parent
@@ -139,3 +142,22 @@ def compile_scala(
         ) from None
     if result.returncode != 0:
         raise UnavailableError(f"the Scala compiler failed:\n{(result.stdout + result.stderr)[-4000:]}")
+
+
+def descriptor_set() -> bytes:
+    """Returns a serialized FileDescriptorSet of the files that the plugin needs, each after its imports."""
+    ordered: dict[str, FileDescriptor] = {}
+
+    def add(file: FileDescriptor) -> None:
+        for dependency in file.dependencies:
+            add(dependency)
+        ordered.setdefault(file.name, file)
+
+    for module in (sidecar_pb2, handover_pb2):
+        add(module.DESCRIPTOR)
+    result = FileDescriptorSet()
+    for file in ordered.values():
+        proto = FileDescriptorProto()
+        file.CopyToProto(proto)
+        result.file.append(proto)
+    return result.SerializeToString(deterministic=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from rhino_core.health import Check, Health
+from rhino_core.health import Check, Health, Notifier
 from rhino_core.ids import DiskState
-from rhino_core.notify import Notifier
 from rhino_core.rpc.server import Server
 from worker_runtime.manager_link.client import ManagerClient
 from worker_runtime.services.local_socket import LocalSocket

@@ -16,7 +16,7 @@ from rhino_core.rpc.convert import (
 )
 from rhino_pb import common_pb2, peer_pb2, replication_pb2, sidecar_pb2
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.chain.lag import Lag
+from worker_runtime.protocol.chain.view import Lag
 from worker_runtime.protocol.copies.preparing import PrepareState
 from worker_runtime.statistics import CommitRecord, PrepareRecord
 from worker_runtime.storage.keeping.scrub_round import ScrubRound

@@ -7,9 +7,8 @@ import time
 
 from rhino_core.descriptors import run_until_cancelled
 from rhino_core.errors import InvalidSettingError
-from rhino_core.health import Health
+from rhino_core.health import Health, Notifier
 from rhino_core.ids import Worker
-from rhino_core.notify import Notifier
 from rhino_core.rpc.channel import RenewedChannel, aio_channel
 from rhino_core.rpc.greeting import greeter_path
 from rhino_core.rpc.server import Server

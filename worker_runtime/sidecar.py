@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import logging
 import os
 from collections import Counter
@@ -21,7 +22,6 @@ from rhino_core.security.https import DaemonHttps, metrics_https
 from rhino_core.settings import SidecarSettings
 from rhino_core.version import rhino_version
 from worker_runtime.node import Node
-from worker_runtime.push.allocator import keep_freed_memory
 from worker_runtime.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -105,3 +105,19 @@ async def _opened(settings: SidecarSettings) -> AsyncIterator[Store]:
         yield store
     finally:
         store.close()
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+KEEP_BYTES = 64 * 1024 * 1024  # freed memory at the top of the heap that is kept before it returns to the system
+MMAP_BYTES = 32 * 1024 * 1024  # the most that glibc allows; larger requests are mapped, and unmapped when freed
+
+
+def keep_freed_memory() -> bool:
+    """Applies the settings to the whole process.
+
+    Returns False where the C library has no mallopt (musl, macOS): the process is only slower then.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return bool(mallopt(_M_MMAP_THRESHOLD, MMAP_BYTES)) and bool(mallopt(_M_TRIM_THRESHOLD, KEEP_BYTES))

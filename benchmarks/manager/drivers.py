@@ -23,10 +23,10 @@ from benchmarks.manager.shape import (
 from benchmarks.manager.sidecars import Sidecar
 from rhino_core import retry
 from rhino_core.ids import GroupId
-from rhino_core.protocol import PROTOCOL
 from rhino_core.rpc.channel import CALL_S_MAX, aio_channel
 from rhino_core.rpc.convert import settings_to_pb, store_version_to_pb
 from rhino_core.security.transport import Transport
+from rhino_core.version import PROTOCOL
 from rhino_pb import common_pb2, handover_pb2, handover_pb2_grpc
 
 TASK_S = 0.2

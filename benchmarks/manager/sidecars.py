@@ -18,10 +18,10 @@ import grpc.aio
 from benchmarks.manager.shape import FIRST_VERSION, GROUP_BYTES, version_of
 from rhino_core import retry
 from rhino_core.ids import Epoch, GroupId, Worker
-from rhino_core.protocol import PROTOCOL
 from rhino_core.rpc.channel import CALL_S_MAX, aio_channel
 from rhino_core.rpc.convert import epoch_to_pb, group_of, group_to_pb, labelled_worker_to_pb, store_version_to_pb
 from rhino_core.security.transport import Transport
+from rhino_core.version import PROTOCOL
 from rhino_pb import common_pb2, peer_pb2, peer_pb2_grpc, replication_pb2, replication_pb2_grpc
 
 CALL_TIMEOUT_S = 60.0

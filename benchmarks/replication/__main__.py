@@ -24,7 +24,7 @@ from benchmarks.replication import commits, peers, throughput
 from benchmarks.replication.source import make_source
 from benchmarks.replication.throughput import Result
 from rhino_core.settings import CHUNK_BYTES
-from worker_runtime.push.allocator import keep_freed_memory
+from worker_runtime.sidecar import keep_freed_memory
 from workloads.machine import machine
 
 PARTS = ("throughput", "commits")

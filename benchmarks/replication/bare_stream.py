@@ -17,7 +17,7 @@ import grpc.aio
 import uvloop
 
 from rhino_core.rpc.channel import SERVER_OPTIONS, aio_channel
-from worker_runtime.push.allocator import keep_freed_memory
+from worker_runtime.sidecar import keep_freed_memory
 
 METHOD = "/rhino.benchmark.Bare/Push"
 HEAD = struct.Struct("<I?")  # number of the file; whether this is its last piece

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from handover_manager.adapt.budget import Budget
 from handover_manager.adapt.cool_downs import CoolDowns
 from handover_manager.adapt.decisions import DecisionTable
+from handover_manager.adapt.goal import Verdict
 from handover_manager.adapt.policy import Mode, Policy
 from handover_manager.adapt.proposal import Situated, judge
 from handover_manager.adapt.scaling import Scaling
@@ -23,7 +24,6 @@ from handover_manager.adapt.trial import (
     record_of_trial,
     trial_of_record,
 )
-from handover_manager.adapt.verdict import Verdict
 from handover_manager.adapt.windows import Batch, Windows, imbalance, node_loads, usual_load, worker_loads
 from handover_manager.drive.handovers import Handovers
 from handover_manager.events import BatchLogged, Effect, Persist

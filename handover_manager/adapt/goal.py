@@ -9,12 +9,28 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from handover_manager.adapt.verdict import Verdict
 from handover_manager.adapt.windows import imbalance, worker_loads
 from rhino_core.ids import VirtualNode
 from rhino_core.planning.goals import ORDER, Weight
 from rhino_model.decisions import Outcome
 from rhino_model.handovers import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`plan` is None unless the outcome is WOULD_MOVE or OVER_BUDGET. Numbers as in `Decision`."""
+
+    outcome: Outcome
+    why: str
+    measured: float | None = None
+    expected: float | None = None
+    planned: float | None = None
+    gain_s: float | None = None
+    cost_s: float | None = None
+    hot: tuple[str, ...] = ()
+    plan: Plan | None = None
+    goal: str = ""
+
 
 AIM_PART = 0.25  # of the band of the most important weight: where a plan for it ends. The rest is for noise
 KEPT_PART = 0.5  # of a band: where a plan for a less important weight ends, and as far as it may go in other bands

@@ -9,10 +9,9 @@ from statistics import median
 
 from handover_manager.adapt.budget import Left
 from handover_manager.adapt.cool_downs import CoolDown
-from handover_manager.adapt.goal import Goal
+from handover_manager.adapt.goal import Goal, Verdict
 from handover_manager.adapt.plans import best_plan, part_of, work_of
 from handover_manager.adapt.policy import LESSER_COST, Policy
-from handover_manager.adapt.verdict import Verdict
 from handover_manager.adapt.windows import Window, forecast, imbalance, node_loads, usual_load, worker_loads
 from handover_manager.plan.situation import Situation
 from rhino_core.errors import RhinoError

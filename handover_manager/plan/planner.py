@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from handover_manager.plan.matching import matchings
 from handover_manager.plan.move import is_there, make_move
 from handover_manager.plan.situation import Situation
-from handover_manager.plan.spread import steps_of
 from handover_manager.plan.targets import choose_targets
 from handover_manager.view import ClusterView
 from rhino_core.errors import (
@@ -25,6 +25,7 @@ from rhino_core.errors import (
 from rhino_core.ids import DiskState, VirtualNode
 from rhino_model.handovers import HotNode, Move, Plan, PlannedStep
 from rhino_model.intents import Drain, Intent, Request
+from rhino_model.strategy import Kind, Strategy
 
 DEFAULT_DEADLINE_S = 300.0
 _NODE = re.compile(r"([0-9]{1,9})/([0-9]{1,9})\Z")
@@ -144,3 +145,20 @@ def _check_room(moves: list[Move], view: ClusterView) -> None:
                 f"worker {target} has {free_bytes} bytes free, the handover needs {size}: "
                 "free space there or choose another target"
             )
+
+
+def steps_of(moves: Sequence[Move], strategy: Strategy) -> tuple[tuple[Move, ...], ...]:
+    """The moves in steps. Every move is in exactly one step."""
+    if strategy.kind is Kind.MATCHED:
+        return matched(moves)
+    size = {Kind.ALL_AT_ONCE: max(len(moves), 1), Kind.FLUID: 1}.get(strategy.kind, strategy.batch_size)
+    return tuple(tuple(moves[i : i + size]) for i in range(0, len(moves), size))
+
+
+def matched(moves: Sequence[Move]) -> tuple[tuple[Move, ...], ...]:
+    """As many steps as the busiest worker has virtual nodes to send or to receive. Fewer are impossible."""
+    waiting: dict[tuple[str, str], list[Move]] = {}
+    for move in moves:
+        waiting.setdefault((move.origin, move.target), []).append(move)
+    counts = {pair: len(group) for pair, group in waiting.items()}
+    return tuple(tuple(waiting[pair].pop(0) for pair in pairs) for pairs in matchings(counts))

@@ -6,11 +6,11 @@ would raise each other's floors, and sidecars would delete files that the slower
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from handover_manager.events import QueryStarted, RefuseQuery
-from handover_manager.queries.checkpoint import canonical
 from handover_manager.queries.job import Job
 
 CLAIM_S = 16.0  # gRPC closes the session of a vanished driver after 15 s
@@ -107,3 +107,28 @@ def foreign(job: Job, event: QueryStarted) -> RefuseQuery | None:
 def _refuse(event: QueryStarted, what: str, way_out: str) -> RefuseQuery:
     shared = "Copies of a checkpoint share one state, and each would delete what the other needs"
     return RefuseQuery(event.session, event.job, event.run_id, f"{what}. {shared}. The way out: {way_out}")
+
+
+_LOCATION = re.compile(
+    r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):)?(?://(?P<authority>[^/]*))?(?P<path>/.*)\Z", re.DOTALL
+)
+_DEFAULT_PORTS = {"hdfs": ":8020"}
+
+
+def canonical(location: str) -> str:
+    """One spelling for `file:/x`, `file:///x/`, `/x` and `rhino://file/x`, as Hadoop writes it: `file:/x`.
+
+    A query checkpoint at `rhino://<scheme>@<authority>/<path>` keeps its logs at `<scheme>://<authority>/<path>`. A
+    text that is not an absolute location is returned unchanged.
+    """
+    match = _LOCATION.match(location)
+    if match is None:
+        return location
+    scheme, authority = (match["scheme"] or "file").lower(), (match["authority"] or "").lower()
+    if scheme == "rhino":
+        scheme, _, authority = authority.partition("@")
+    authority = authority.removesuffix(_DEFAULT_PORTS.get(scheme, ""))
+    if scheme == "file" and authority == "localhost":
+        authority = ""
+    path = re.sub("/+", "/", match["path"]).rstrip("/") or "/"
+    return f"{scheme}:{'//' if authority else ''}{authority}{path}"

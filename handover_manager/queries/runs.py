@@ -18,8 +18,7 @@ from handover_manager.events import (
     QueryStarted,
 )
 from handover_manager.queries import claims
-from handover_manager.queries.checkpoint import canonical
-from handover_manager.queries.claims import Claims
+from handover_manager.queries.claims import Claims, canonical
 from handover_manager.queries.executors import NOWHERE, Executors
 from handover_manager.queries.job import Job
 from handover_manager.queries.jobs import Jobs

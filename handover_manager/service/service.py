@@ -19,20 +19,19 @@ from handover_manager.machine import USUAL, HandoverCore
 from handover_manager.service import messages
 from handover_manager.service.cluster import Cluster
 from handover_manager.service.driver_messages import command_of, event_of
-from handover_manager.service.pace import Pace
 from handover_manager.service.runtime import Runtime
-from handover_manager.service.session import Session
+from handover_manager.service.session import Pace, Session
 from handover_manager.service.writers import WriterFinder
 from rhino_core.descriptors import LogLimits
 from rhino_core.errors import InvalidRequestError, TooFewWorkersError
 from rhino_core.failpoints import hit
 from rhino_core.journal import Journal
-from rhino_core.protocol import check_protocol
 from rhino_core.rpc import convert
 from rhino_core.rpc.server import Server
-from rhino_core.security.caller import CALLER
+from rhino_core.security.identity import CALLER
 from rhino_core.security.transport import PLAIN, Transport
 from rhino_core.turns import Turns
+from rhino_core.version import check_protocol
 from rhino_model.codec import encode
 from rhino_model.intents import Drain, Request
 from rhino_model.requests import request_of, strategy_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 
 from handover_manager.events import DriverEffect, PushLocations
@@ -86,3 +87,23 @@ class Sessions:
 
     def ended(self, session: Session) -> None:
         del self._open[session.number]
+
+
+AT_ONCE = 200
+EVERY_S = 5.0  # for each further one
+CALLERS_MAX = 1000
+
+
+class Pace:
+    """By caller. Of more callers than it has room for, the one that has been quiet longest is forgotten."""
+
+    def __init__(self) -> None:
+        self._even_at: OrderedDict[str, float] = OrderedDict()  # when the caller may again name AT_ONCE
+
+    def wait_s(self, caller: str, now: float) -> float:
+        """The seconds that the caller must wait for one more query, which counts from this call on."""
+        even_at = max(self._even_at.pop(caller, now), now) + EVERY_S
+        self._even_at[caller] = even_at
+        if len(self._even_at) > CALLERS_MAX:
+            self._even_at.popitem(last=False)
+        return max(even_at - now - AT_ONCE * EVERY_S, 0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never
 
 from handover_manager import events as ev
 from handover_manager.adapt.decisions import DECISION_PREFIX
@@ -28,10 +28,11 @@ from handover_manager.plan.measurements import (
 from handover_manager.queries.forgetting import DELETION_PREFIX, DeletionRecord, deletion_of_record
 from handover_manager.queries.history import ACTION_PREFIX, ActionRecord
 from handover_manager.queries.records import JOB_PREFIX, JobRecord, job_of_record
-from handover_manager.service.write_failpoints import after_write, before_write
+from rhino_core.failpoints import hit
 from rhino_core.journal import Journal
 from rhino_core.records import Record, decode, encode
 from rhino_model.decisions import Decision
+from rhino_model.handovers import Phase
 
 R = TypeVar("R", bound=Record)
 
@@ -100,3 +101,48 @@ def _name(key: str) -> str:
         return f"{kind} {name}"
     handover_id, _, number = name.rpartition("/")
     return f"step {number} of handover {handover_id}"
+
+
+_ORDER = (
+    *("handover.intent", "handover.marker", "handover.confirm", "handover.settled", "handover.end"),
+    *("forget.record", "forget.due", "forget.end"),
+)
+
+
+def before_write(records: Iterable[Record], gone: Iterable[str]) -> None:
+    """Call it with the records and the deleted keys of one write, before the write."""
+    for point in _points(records, gone):
+        hit(f"{point}.before")
+
+
+def after_write(records: Iterable[Record], gone: Iterable[str]) -> None:
+    """Call it with the records and the deleted keys of one write, once they are on disk."""
+    for point in _points(records, gone):
+        hit(f"{point}.after")
+
+
+def _points(records: Iterable[Record], gone: Iterable[str]) -> list[str]:
+    """The failpoints of one write, in the order in which a step passes them."""
+    found = {"forget.end" for key in gone if key.startswith(DELETION_PREFIX)}
+    for record in records:
+        if isinstance(record, StepRecord):
+            found.add(f"handover.{_point(record)}")
+        elif isinstance(record, HandoverRecord) and not record.finished_ms:
+            found.add("handover.intent")
+        elif isinstance(record, DeletionRecord):
+            found.add("forget.due" if record.due else "forget.record")
+    return [point for point in _ORDER if point in found]
+
+
+def _point(record: StepRecord) -> str:
+    match record.phase:
+        case Phase.PLANNED | Phase.PREPARING:
+            return "intent"
+        case Phase.MARKED:
+            return "marker"
+        case Phase.CONFIRMED:
+            return "confirm" if record.settling else "settled"
+        case Phase.ROLLED_BACK | Phase.CANCELLED | Phase.REDIRECTED:
+            return "end"
+        case _:
+            assert_never(record.phase)

@@ -140,7 +140,7 @@ class RegisterRequest(_message.Message):
     rhino_version: _builtins.str
     """for people"""
     protocol: _builtins.int
-    """protocol version of the process (rhino_core/protocol.py); unset: 1"""
+    """protocol version of the process (rhino_core/version.py); unset: 1"""
     @_builtins.property
     def worker(self) -> _common_pb2.Worker: ...
     @_builtins.property

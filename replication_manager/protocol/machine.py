@@ -6,6 +6,7 @@ It decides membership only. None of its decisions deletes a copy, and sidecars r
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from replication_manager.protocol import events as ev
@@ -27,11 +28,27 @@ from replication_manager.protocol.groups.returned import Returned
 from replication_manager.protocol.placement.impaired import Impaired
 from replication_manager.protocol.placement.lagging import LagCap, Laggards
 from replication_manager.protocol.placement.placing import Placing, Spreading
-from replication_manager.protocol.restored import Restored
 from replication_manager.protocol.workers.bootstrap import Bootstrap
 from replication_manager.protocol.workers.membership import LeaseTimes, Membership
-from rhino_core.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreId, StoreVersion, Version
+from rhino_core.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreId, StoreVersion, Version, Worker
 from rhino_core.planning.correlation import CopyDecision
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The content of the journal.
+
+    `generation` is the journal's present one. `forgotten` has the fences of forgotten jobs, and `draining` the ids of
+    workers. `fresh`: the journal is in its first lifetime.
+    """
+
+    generation: int
+    workers: Collection[Worker] = ()
+    groups: Collection[ReplicaGroup] = ()
+    floors: Collection[StoreVersion] = ()
+    forgotten: Mapping[str, Epoch] = field(default_factory=dict)
+    draining: Collection[str] = ()
+    fresh: bool = False
 
 
 class ReplicationMachine:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
+import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import assert_never
@@ -12,12 +14,44 @@ from replication_manager.protocol import events as ev
 from replication_manager.protocol.workers.worker_record import Report
 from replication_manager.service import stored
 from replication_manager.service.audience import Audience
-from replication_manager.service.leases import Leases
+from rhino_core.errors import PreconditionError, UnavailableError
 from rhino_core.ids import GroupId
 from rhino_core.journal import Journal
 from rhino_core.runner import Runner
 from rhino_core.settings import ManagerSettings
 from rhino_pb import common_pb2
+
+TOKEN_BYTES = 16
+
+
+class Leases:
+    """The token of each worker's present registration."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[str, bytes] = {}
+
+    def grant(self, worker_id: str) -> bytes:
+        """Creates the token of a process that has just registered. The former token of the worker becomes void."""
+        token = self._tokens[worker_id] = secrets.token_bytes(TOKEN_BYTES)
+        return token
+
+    def check(self, worker_id: str, shown: bytes) -> None:
+        """Checks the token that a caller shows for a worker.
+
+        Raises UnavailableError for a worker that is not registered, and PreconditionError for a wrong token.
+        """
+        token = self._tokens.get(worker_id)
+        if token is None:
+            raise UnavailableError(f"worker {worker_id!r} is not registered: register first")
+        if not hmac.compare_digest(token, shown):
+            raise PreconditionError(
+                f"worker {worker_id!r} was registered by another process, or again since: register, and show that lease"
+            )
+
+    def end(self, worker_id: str) -> None:
+        """The worker has left, or was forgotten."""
+        self._tokens.pop(worker_id, None)
+
 
 log = logging.getLogger(__name__)
 Listener = Callable[[Iterable[GroupId]], None]

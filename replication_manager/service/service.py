@@ -20,12 +20,11 @@ from rhino_core.epochs import generation_ceiling
 from rhino_core.errors import InvalidRequestError, PreconditionError, UnavailableError, UnknownError
 from rhino_core.ids import JobSettings, Worker, check_job, is_loopback
 from rhino_core.journal import Journal
-from rhino_core.protocol import PROTOCOL, check_protocol
 from rhino_core.rpc import audited, convert
 from rhino_core.rpc.server import Server
 from rhino_core.settings import ManagerSettings
 from rhino_core.turns import Turns
-from rhino_core.version import rhino_version
+from rhino_core.version import PROTOCOL, check_protocol, rhino_version
 from rhino_pb import common_pb2, replication_pb2_grpc
 from rhino_pb import replication_pb2 as pb
 

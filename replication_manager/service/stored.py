@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from typing import Any, assert_never
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol.machine import ReplicationMachine
+from replication_manager.protocol.machine import ReplicationMachine, Restored
 from replication_manager.protocol.placement.lagging import LagCap
-from replication_manager.protocol.restored import Restored
 from replication_manager.protocol.workers.membership import LeaseTimes
 from replication_manager.service.records import (
     DRAINING,

@@ -9,9 +9,8 @@ from rich.filesize import decimal
 
 from rhino.cli import exit_codes
 from rhino.cli.columns import Cell, say_to, show_columns
-from rhino.cli.confirm import confirm
-from rhino.cli.output import console, say, say_json
-from rhino.client.forget import CALL_TIMEOUT_S, ForgottenJob, ForgottenWorker, forget_worker
+from rhino.cli.output import confirm, console, say, say_json
+from rhino.client.forget import CALL_TIMEOUT_S, ForgottenJob, ForgottenWorker, forget_worker, move_checkpoint, set_owner
 from rhino.client.handover_client import HandoverClient
 from rhino_core.errors import InvalidRequestError
 from rhino_core.text import count, duration
@@ -121,3 +120,25 @@ def _show_worker(result: ForgottenWorker, out: Console, verb: str) -> None:
     say_to(out, f"worker {result.worker_id} {verb} forgotten: member of {result.groups} groups, {size}")
     for group in result.only_member:
         say_to(out, Cell(f"group {group} has no other member: its state {verb} given up", "red"))
+
+
+def run_moved(manager: str, job: str, location: str, *, as_json: bool) -> int:
+    """Executes the command and returns its exit code. The caller handles RhinoErrors."""
+    done = move_checkpoint(manager, job, location)
+    if as_json:
+        say_json(done)
+    else:
+        say(f"query {done.job}: its checkpoint is at {done.location} now; runs from other locations are refused")
+    return exit_codes.OK
+
+
+def run_owner(manager: str, job: str, to: str, *, next_driver: bool, as_json: bool) -> int:
+    """Executes the command and returns its exit code. The caller handles RhinoErrors."""
+    if bool(to) is next_driver:
+        raise InvalidRequestError("give --to NAME, or --next-driver, and not both")
+    done = set_owner(manager, job, to)
+    if as_json:
+        say_json(done)
+    else:
+        say(f"query {done.job}: {f'only the driver {done.owner} runs it' if done.owner else 'the next driver gets it'}")
+    return exit_codes.OK

@@ -191,7 +191,7 @@ def scale(call: CallOptions, job: AllJobsOption = "") -> None:
 
     The number rises at once. It falls when fewer would have sufficed for an hour.
     """
-    from rhino.cli.scale import run_scale
+    from rhino.cli.balance import run_scale
 
     raise typer.Exit(run_scale(job, call))
 

@@ -10,9 +10,8 @@ import typer
 from rich.filesize import decimal
 
 from rhino.cli.columns import Row, say_to, show_columns
-from rhino.cli.confirm import confirm
 from rhino.cli.options import DryRunOption, JsonOption, YesOption
-from rhino.cli.output import console, say, say_json
+from rhino.cli.output import confirm, console, say, say_json
 from rhino.client import connection
 from rhino.client.overview import fetch_overview, query_names
 from rhino_core.errors import PreconditionError, UnavailableError

@@ -10,9 +10,11 @@ import json
 import sys
 from typing import Any, TypeVar
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 
+from rhino_core.errors import InvalidRequestError, PreconditionError
 from rhino_core.text import legible
 from rhino_model.codec import plain
 
@@ -59,3 +61,16 @@ def shown(value: T) -> T:
     elif isinstance(value, list | tuple):
         found = type(value)(map(shown, value))
     return found  # type: ignore[no-any-return]
+
+
+def confirm(what: str, *, yes: bool) -> None:
+    """Asks on a terminal whether `what` may happen. `yes` (the option --yes) answers in advance.
+
+    Raises PreconditionError for another answer, and InvalidRequestError when nobody can be asked.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidRequestError(f"{what}. Nothing was changed: --yes is missing, and there is no terminal to ask on")
+    if not typer.confirm(f"{what}. Continue?", err=True):
+        raise PreconditionError("not confirmed: nothing was changed")

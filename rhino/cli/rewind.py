@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rhino.cli import exit_codes
-from rhino.cli.confirm import confirm
-from rhino.cli.output import say, say_json
+from rhino.cli.output import confirm, say, say_json
 from rhino.client.inventories import collect_files, require_stopped
 from rhino.client.running import refuse_running
 from rhino_core.errors import InvalidRequestError

@@ -10,8 +10,7 @@ from pathlib import Path
 from rich.filesize import decimal
 
 from rhino.cli import exit_codes
-from rhino.cli.confirm import confirm
-from rhino.cli.output import console, say, say_json
+from rhino.cli.output import confirm, console, say, say_json
 from rhino.client.overview import Overview, fetch_overview
 from rhino.client.running import refuse_running
 from rhino_core.errors import PreconditionError

@@ -8,7 +8,8 @@ from rhino.client.connection import manager_channel
 from rhino_core import ids
 from rhino_core.rpc import convert
 from rhino_core.rpc.channel import call_sync
-from rhino_pb import common_pb2, handover_pb2_grpc
+from rhino_model.codec import decode
+from rhino_pb import common_pb2, handover_pb2, handover_pb2_grpc
 
 CALL_TIMEOUT_S = 15.0
 
@@ -51,3 +52,46 @@ def forget_worker(manager: str, worker_id: str, *, dry_run: bool) -> ForgottenWo
         reply = call_sync(f"manager at {manager}", lambda: stub.ForgetWorker(request, timeout=CALL_TIMEOUT_S))
     only = tuple(convert.group_of(group) for group in reply.only_member)
     return ForgottenWorker(worker_id, reply.groups, only, reply.bytes)
+
+
+CALL_TIMEOUT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class MovedCheckpoint:
+    """`location`: the new location, as the manager has recorded it."""
+
+    job: str
+    location: str
+
+
+def move_checkpoint(manager: str, job: str, location: str) -> MovedCheckpoint:
+    """Records the new location of a job's checkpoint.
+
+    Raises PreconditionError while a driver runs the job, UnknownError, InvalidRequestError, UnavailableError.
+    """
+    request = handover_pb2.MoveCheckpointRequest(job=job, location=location)
+    with manager_channel(manager) as channel:
+        stub = handover_pb2_grpc.HandoverManagerStub(channel)
+        reply = call_sync(f"manager at {manager}", lambda: stub.MoveCheckpoint(request, timeout=CALL_TIMEOUT_S))
+    return decode(MovedCheckpoint, reply)
+
+
+CALL_TIMEOUT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobOwner:
+    """`owner`: name in the certificate of the driver that may run the job. Empty: the next one that does."""
+
+    job: str
+    owner: str
+
+
+def set_owner(manager: str, job: str, owner: str) -> JobOwner:
+    """Records the owner of a job. Raises UnknownError, UnavailableError."""
+    request = handover_pb2.SetJobOwnerRequest(job=job, owner=owner)
+    with manager_channel(manager) as channel:
+        stub = handover_pb2_grpc.HandoverManagerStub(channel)
+        reply = call_sync(f"manager at {manager}", lambda: stub.SetJobOwner(request, timeout=CALL_TIMEOUT_S))
+    return decode(JobOwner, reply)

@@ -16,10 +16,9 @@ from rhino.daemons.cluster_port import ClusterPort
 from rhino_core import failpoints
 from rhino_core.descriptors import raise_limit
 from rhino_core.folder import claim
-from rhino_core.health import Health
+from rhino_core.health import Health, Notifier
 from rhino_core.http_server import serving_health
 from rhino_core.journal import Journal
-from rhino_core.notify import Notifier
 from rhino_core.rpc.server import Server
 from rhino_core.security.audit import AuditLog
 from rhino_core.security.choice import daemon_transport

@@ -23,7 +23,7 @@ from rhino_core.rpc.parts import joined
 from rhino_core.rpc.status import status_of
 from rhino_core.security import rights
 from rhino_core.security.audit import AuditLog
-from rhino_core.security.caller import CALLER
+from rhino_core.security.identity import CALLER
 from rhino_core.security.transport import PLAIN, Transport
 
 log = logging.getLogger(__name__)

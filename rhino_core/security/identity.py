@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import getpass
 import re
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from rhino_core.errors import InvalidRequestError
@@ -86,3 +87,6 @@ def user_name() -> str:
     except (KeyError, OSError):  # a user id without an entry in the user database
         return "unknown"
     return name if is_safe(name) else "unknown"
+
+
+CALLER: ContextVar[Identity | None] = ContextVar("caller", default=None)  # None: plain transport, or no call

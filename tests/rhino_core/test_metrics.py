@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rhino.client.overview import fetch_overview
-from rhino_core.protocol import PROTOCOL
+from rhino_core.version import PROTOCOL
 from tests.rhino_core.support.metrics import Daemon
 
 pytestmark = pytest.mark.timeout(60)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rhino_core.health import Report
-from rhino_core.notify import Notifier
+from rhino_core.health import Notifier, Report
 
 
 def test_the_start_and_each_change_of_health_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rhino_core.protocol import PROTOCOL
+from rhino_core.version import PROTOCOL
 
 PLUGIN = Path(__file__).parents[2] / "spark_connector/scala/rhino/driver/RhinoDriverPlugin.scala"
 

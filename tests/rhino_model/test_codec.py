@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from rhino.client.forget import ForgottenJob
-from rhino.client.moved import MovedCheckpoint
+from rhino.client.forget import ForgottenJob, MovedCheckpoint
 from rhino.client.overview import GroupView, JobView, MemberView, VirtualNodeView, WorkerView
 from rhino.client.scrub import NO_SCRUB, ScrubView
 from rhino_core.errors import RemoteProtocolError

@@ -28,7 +28,7 @@ from tests.simulation.streams import limit_bytes
 from tests.simulation.variety import Variety, plain
 from tests.simulation.workload import Workload
 from tests.simulation.world import World
-from worker_runtime.protocol.chain import lag, membership
+from worker_runtime.protocol.chain import membership, view
 from worker_runtime.protocol.copies import excess
 from worker_runtime.protocol.versions import closure
 
@@ -127,7 +127,7 @@ class Cluster:
             (lagging, "PATIENCE_S", 1.0),
             (lagging, "COOLDOWN_S", 2.0),
             (lagging, "COOLDOWN_S_MAX", 3.0),
-            (lag, "REPORT_S", 0.1),
+            (view, "REPORT_S", 0.1),
             (logged, "GUEST_STREAK", 4),
             (excess, "AGAIN_S", 0.5),
             (excess, "RETRY_S", 0.3),

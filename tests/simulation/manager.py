@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol.machine import ReplicationMachine
+from replication_manager.protocol.machine import ReplicationMachine, Restored
 from replication_manager.protocol.placement.lagging import LagCap
-from replication_manager.protocol.restored import Restored
 from replication_manager.protocol.workers.membership import LeaseTimes
 from replication_manager.protocol.workers.worker_record import Lag, Report
 from rhino_core.errors import RhinoError

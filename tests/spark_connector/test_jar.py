@@ -9,7 +9,7 @@ from rhino.cli.main import app
 from rhino_core.errors import UnavailableError
 from rhino_core.version import rhino_version
 from spark_connector import jar
-from spark_connector.rpc.descriptors import descriptor_set
+from spark_connector.jar import descriptor_set
 from spark_connector.spark_home import minor, spark_jars
 
 

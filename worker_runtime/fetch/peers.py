@@ -19,8 +19,8 @@ from rhino_core.rpc.inventory import files_of
 from rhino_core.rpc.status import error_of
 from rhino_core.security.transport import Transport
 from rhino_pb import peer_pb2, peer_pb2_grpc
-from worker_runtime.fetch.priorities import Turns
 from worker_runtime.manager_link.directory import Directory
+from worker_runtime.precedence import Turns
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.copies.pulling import Found, Inventory, same_bytes
 from worker_runtime.replication import Replication

@@ -19,7 +19,6 @@ from rhino_core import retry
 from rhino_core.descriptors import LogLimits
 from rhino_core.errors import AlreadyThereError, PreconditionError, RhinoError, UnavailableError, UnknownError
 from rhino_core.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreVersion, Worker
-from rhino_core.protocol import PROTOCOL, check_protocol
 from rhino_core.rpc.channel import CALL_S_MAX, RenewedChannel, call
 from rhino_core.rpc.convert import (
     disk_to_pb,
@@ -38,7 +37,7 @@ from rhino_core.rpc.convert import (
 from rhino_core.rpc.gate import checked
 from rhino_core.rpc.parts import PART_BYTES, in_parts
 from rhino_core.rpc.status import error_of
-from rhino_core.version import rhino_version
+from rhino_core.version import PROTOCOL, check_protocol, rhino_version
 from rhino_pb import replication_pb2, replication_pb2_grpc
 from worker_runtime.codec import lag_to_pb, scrub_to_pb
 from worker_runtime.manager_link.directory import Directory

@@ -19,10 +19,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from rhino_core.errors import RemoteProtocolError, UnavailableError
 from rhino_core.ids import Lane, Worker
-from rhino_core.protocol import PROTOCOL, check_protocol
 from rhino_core.rpc.channel import call, worker_channel
 from rhino_core.rpc.convert import worker_of, worker_to_pb
 from rhino_core.security.transport import PLAIN, Transport
+from rhino_core.version import PROTOCOL, check_protocol
 from rhino_pb import peer_pb2, peer_pb2_grpc
 from worker_runtime.codec import LANE_TO_PB
 from worker_runtime.push.connection import Connection

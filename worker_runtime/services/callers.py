@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from rhino_core.errors import AccessDeniedError, UnavailableError
 from rhino_core.ids import GroupId
-from rhino_core.security.caller import CALLER
-from rhino_core.security.identity import Role
+from rhino_core.security.identity import CALLER, Role
 from worker_runtime.manager_link.directory import Directory
 from worker_runtime.replication import Replication
 

@@ -12,7 +12,6 @@ from crc32c import crc32c
 
 from rhino_core.errors import IntegrityError, InvalidRequestError, UnknownError
 from rhino_core.ids import FileEntry, GroupId, Lane, parse_name
-from rhino_core.protocol import PROTOCOL, check_protocol
 from rhino_core.rpc.convert import (
     epoch_to_pb,
     file_to_pb,
@@ -24,7 +23,8 @@ from rhino_core.rpc.convert import (
     worker_to_pb,
 )
 from rhino_core.rpc.inventory import files_to_pb
-from rhino_core.security.caller import CALLER
+from rhino_core.security.identity import CALLER
+from rhino_core.version import PROTOCOL, check_protocol
 from rhino_pb import common_pb2, peer_pb2, peer_pb2_grpc, sidecar_pb2
 from worker_runtime.codec import lane_of, scrub_to_pb
 from worker_runtime.fetch.serving import Reader, Turnstile, host_of, is_turn

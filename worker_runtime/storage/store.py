@@ -26,10 +26,9 @@ from worker_runtime.storage.index.durability import JobDurability
 from worker_runtime.storage.index.index import Index
 from worker_runtime.storage.index.stored_files import StoredFiles
 from worker_runtime.storage.keeping import recovery
-from worker_runtime.storage.keeping.pins import Pins
 from worker_runtime.storage.keeping.recovery import Recovered
 from worker_runtime.storage.keeping.removal import Removal
-from worker_runtime.storage.keeping.retention import Retention
+from worker_runtime.storage.keeping.retention import Pins, Retention
 from worker_runtime.storage.keeping.trash import Trash
 
 

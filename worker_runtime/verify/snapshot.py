@@ -17,7 +17,7 @@ from typing import Any
 from rocksdict import AccessType, Options, Rdict
 
 from rhino_core.errors import IntegrityError
-from rhino_core.scan import scan
+from rhino_core.rocksdb import scan
 from worker_runtime.storage.arriving.zips import NOT_A_SNAPSHOT
 
 Link = Callable[[str, Path], None]  # (name in the store, target)

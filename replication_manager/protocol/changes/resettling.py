@@ -6,10 +6,11 @@ the first group of a job only, because executors of a former run may live on for
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.changes.chains import Chains
-from rhino_core.ids import GroupId, JobSettings
-from rhino_core.job_settings import settings_from_now
+from rhino_core.ids import Durability, GroupId, JobSettings
 
 
 class Resettling:
@@ -54,3 +55,14 @@ class Resettling:
     def _settle(self, group_id: GroupId) -> None:
         if not self._chains.too_long(self._chains.groups[group_id]):
             self._surplus.pop(group_id, None)
+
+
+def settings_from_now(present: JobSettings, asked: JobSettings) -> JobSettings:
+    """Returns the settings that apply after a query of the job has been started with `asked`.
+
+    A synced job stays synced, because sidecars remember the stronger durability.
+    """
+    synced = Durability.SYNCED in (present.durability, asked.durability)
+    settled = replace(asked, durability=Durability.SYNCED) if synced else asked
+    same = replace(settled, min_copies=settled.copies) == replace(present, min_copies=present.copies)
+    return present if same else settled

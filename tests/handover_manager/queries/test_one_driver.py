@@ -6,8 +6,7 @@ import pytest
 
 from handover_manager import events as ev
 from handover_manager.plan.work import Work
-from handover_manager.queries.checkpoint import canonical
-from handover_manager.queries.claims import CLAIM_S
+from handover_manager.queries.claims import CLAIM_S, canonical
 from handover_manager.view import TaskGroup
 from rhino_core.errors import InvalidRequestError, PreconditionError, UnknownError
 from rhino_core.ids import StoreId, StoreVersion, Version, VirtualNode

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from handover_manager.service import pace
-from handover_manager.service.pace import AT_ONCE, CALLERS_MAX, EVERY_S, Pace
+from handover_manager.service import session
+from handover_manager.service.session import AT_ONCE, CALLERS_MAX, EVERY_S, Pace
 from rhino_pb import handover_pb2 as pb
 from tests.handover_manager.support.service import JOB, Scene
 
@@ -33,8 +33,8 @@ def test_invented_callers_take_no_memory() -> None:
 async def test_further_queries_of_a_driver_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(pace, "AT_ONCE", 3)
-    monkeypatch.setattr(pace, "EVERY_S", 3600.0)
+    monkeypatch.setattr(session, "AT_ONCE", 3)
+    monkeypatch.setattr(session, "EVERY_S", 3600.0)
     scene = Scene(tmp_path / "journal")
     await scene.open()  # with one query
     try:

@@ -13,7 +13,7 @@ import pytest
 from rhino.client.overview import fetch_overview
 from rhino_core import failpoints
 from rhino_core.ids import GroupId
-from rhino_core.protocol import PROTOCOL
+from rhino_core.version import PROTOCOL
 from rhino_pb import handover_pb2 as pb
 from rhino_pb import replication_pb2
 from tests.handover_manager.cluster import STATE_BYTES, TIMEOUT_S, FakeDriver, eventually, until

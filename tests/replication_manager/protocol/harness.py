@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol.machine import ReplicationMachine
-from replication_manager.protocol.restored import Restored
+from replication_manager.protocol.machine import ReplicationMachine, Restored
 from replication_manager.protocol.workers.membership import LeaseTimes
 from replication_manager.protocol.workers.worker_record import Report, WorkerState
 from rhino_core.ids import NO_EPOCH, Epoch, GroupId, JobSettings, ReplicaGroup, StoreId, StoreVersion, Version, Worker

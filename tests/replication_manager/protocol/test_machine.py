@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol.machine import ReplicationMachine
-from replication_manager.protocol.restored import Restored
+from replication_manager.protocol.machine import ReplicationMachine, Restored
 from replication_manager.protocol.workers.worker_record import Report
 from rhino_core.errors import (
     AlreadyThereError,

@@ -7,8 +7,7 @@ from collections import Counter
 import pytest
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol.machine import ReplicationMachine
-from replication_manager.protocol.restored import Restored
+from replication_manager.protocol.machine import ReplicationMachine, Restored
 from replication_manager.protocol.workers.worker_record import Report
 from rhino_core.ids import NO_EPOCH, GroupId, JobSettings
 from rhino_core.planning.copysets import Sets, sets_of_a_worker

@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 import pytest
 
-from replication_manager.service.leases import Leases
+from replication_manager.service.runtime import Leases
 from rhino_core.errors import PreconditionError, UnavailableError
-from rhino_core.protocol import PROTOCOL, check_protocol
+from rhino_core.version import PROTOCOL, check_protocol
 from rhino_pb import replication_pb2 as pb
 from tests.replication_manager.support.service import GROUP, Stub, manager, worker
 

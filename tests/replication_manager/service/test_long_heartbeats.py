@@ -13,9 +13,9 @@ import pytest
 from replication_manager.service.service import REPORTS_AT_ONCE, ReplicationService
 from rhino_core.errors import PreconditionError
 from rhino_core.journal import Journal
-from rhino_core.protocol import PROTOCOL
 from rhino_core.settings import ManagerSettings
 from rhino_core.turns import Turns
+from rhino_core.version import PROTOCOL
 from rhino_pb import common_pb2, replication_pb2
 
 WORKER = common_pb2.Worker(worker_id="a", incarnation="a/1", host="a", peer_address="a:1")

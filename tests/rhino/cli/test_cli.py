@@ -15,7 +15,7 @@ from rhino.cli import main
 from rhino.cli.examples import EXAMPLES
 from rhino.cli.requests import parse_virtual_nodes
 from rhino_core.errors import InvalidRequestError
-from rhino_core.protocol import PROTOCOL
+from rhino_core.version import PROTOCOL
 
 
 def rhino(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from rhino.cli.confirm import confirm
+from rhino.cli.output import confirm
 from rhino_core.errors import InvalidRequestError
 
 ASK = """
-from rhino.cli.confirm import confirm
+from rhino.cli.output import confirm
 from rhino_core.errors import PreconditionError
 try:
     confirm("This deletes all state of job j", yes=False)

@@ -17,13 +17,13 @@ import pytest
 from replication_manager.service.service import ReplicationService
 from rhino_core.errors import PreconditionError
 from rhino_core.journal import Journal
-from rhino_core.protocol import PROTOCOL
 from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.server import Server
 from rhino_core.security.audit import AuditLog
 from rhino_core.security.identity import Role
 from rhino_core.security.transport import PLAIN, THE_MANAGER, Transport
 from rhino_core.settings import ManagerSettings
+from rhino_core.version import PROTOCOL
 from rhino_pb import common_pb2, handover_pb2_grpc, peer_pb2, peer_pb2_grpc, replication_pb2, replication_pb2_grpc
 from rhino_pb import handover_pb2 as pb
 from tests.handover_manager.cluster import END_OF_STREAM

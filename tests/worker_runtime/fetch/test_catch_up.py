@@ -11,9 +11,10 @@ import pytest
 from rhino_core.errors import UnavailableError
 from rhino_core.ids import Epoch, FileEntry, GroupId, ReplicaGroup, Worker
 from tests.worker_runtime.scenario import STORE, group, sst, worker
-from worker_runtime.fetch import catch_up, priorities
+from worker_runtime import precedence
+from worker_runtime.fetch import catch_up
 from worker_runtime.fetch.catch_up import Puller
-from worker_runtime.fetch.priorities import Turns
+from worker_runtime.precedence import Turns
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.copies.pulling import Found, Inventory
 from worker_runtime.protocol.versions.closure import Catalogue
@@ -109,14 +110,14 @@ async def test_no_file_is_begun_while_a_task_loads_state() -> None:
     scene = Scene([])
     scene.loading = True
     running = asyncio.ensure_future(scene.run(whole=False))
-    await asyncio.sleep(3 * priorities.LOOK_S)
+    await asyncio.sleep(3 * precedence.LOOK_S)
     assert scene.pulled == []
     scene.loading = False
     assert await running == list(FILES)
 
 
 async def test_a_catch_up_goes_on_though_loads_never_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(priorities, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(precedence, "PATIENCE_S", 0.01)
     scene = Scene([])
     scene.loading = True
     assert await scene.run(whole=False) == list(FILES)

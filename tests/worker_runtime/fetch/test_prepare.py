@@ -16,7 +16,7 @@ from tests.worker_runtime.scenario import STORE, version, worker
 from tests.worker_runtime.storage.rig import Disk
 from worker_runtime.fetch.peers import Reached
 from worker_runtime.fetch.prepare import Preparer
-from worker_runtime.fetch.priorities import Turns
+from worker_runtime.precedence import Turns
 from worker_runtime.protocol.copies.preparing import PrepareState
 from worker_runtime.protocol.copies.pulling import Found, Inventory
 from worker_runtime.protocol.versions.closure import changelog_name, snapshot_name

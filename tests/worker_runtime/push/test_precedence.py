@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rhino_core.ids import StoreId, StoreVersion, Version
 from worker_runtime.precedence import QUIET_S, TRICKLE_S, Precedence
-from worker_runtime.storage.keeping.pins import LOAD_S, Pins
+from worker_runtime.storage.keeping.retention import LOAD_S, Pins
 
 
 class Clock:

@@ -17,7 +17,7 @@ from rocksdict import Options, Rdict
 from rhino_core.errors import AlreadyThereError, IntegrityError, RhinoError
 from rhino_core.ids import Durability, Epoch, FileEntry, GroupId, StoreId, Version
 from rhino_core.lineage import LONG
-from rhino_core.scan import scan
+from rhino_core.rocksdb import scan
 from tests.worker_runtime.spark_files import STORE, fill, spark_files
 from worker_runtime.protocol.versions.closure import changelog_name
 from worker_runtime.storage.disk.disk import Disk

@@ -21,8 +21,7 @@ from rhino_core.errors import (
     RhinoError,
     UnavailableError,
 )
-from rhino_core.rocksdb import bounded
-from rhino_core.scan import scan
+from rhino_core.rocksdb import bounded, scan
 from worker_runtime.storage.disk.disk import NO_SPACE
 from worker_runtime.storage.index.written import NAME, Written
 

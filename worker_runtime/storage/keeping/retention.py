@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 
 from rhino_core.errors import RhinoError
@@ -13,7 +14,42 @@ from rhino_core.failpoints import hit
 from rhino_core.ids import FileEntry, GroupId, StoreId, StoreVersion, Version
 from worker_runtime.protocol.versions.closure import Catalogue, collectable, kept_names, raise_floor
 from worker_runtime.storage.index.index import Index
-from worker_runtime.storage.keeping.pins import Pins
+
+LOAD_S = 10.0  # a version pinned for longer is no longer being loaded: its release may have been lost
+
+
+class Pins:
+    """Pins, counted per session. `clock`: monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._sessions: dict[str, Counter[StoreVersion]] = {}
+        self._added_at = float("-inf")
+
+    @property
+    def loading(self) -> bool:
+        """Whether a task is loading state: a recently pinned version has not been released."""
+        return self._clock() < self._added_at + LOAD_S and any(self._sessions.values())
+
+    def add(self, session: str, versions: Iterable[StoreVersion]) -> None:
+        """Pin versions until the same number of releases, or until the session ends."""
+        self._sessions.setdefault(session, Counter()).update(versions)
+        self._added_at = self._clock()
+
+    def release(self, session: str, versions: Iterable[StoreVersion]) -> None:
+        pins = self._sessions.get(session, Counter())
+        for version in versions:
+            if pins[version] > 1:
+                pins[version] -= 1
+            else:
+                del pins[version]
+
+    def end(self, session: str) -> None:
+        self._sessions.pop(session, None)
+
+    def of(self, store: StoreId) -> set[Version]:
+        return {v.version for pins in self._sessions.values() for v in pins if v.store == store}
+
 
 log = logging.getLogger(__name__)
 _NOTHING = contextlib.nullcontext()

@@ -14,7 +14,7 @@ import rhino.spark.sidecar.SidecarReports
 import rhino.spark.wire.Resources
 
 private[spark] class RhinoDriverPlugin extends DriverPlugin {
-  private val Protocol = 1 // same as in rhino_core/protocol.py
+  private val Protocol = 1 // same as in rhino_core/version.py
   private val executors = new Executors
   private val locations = new DesiredLocations(() => StreamRun.running, executors)
   private val listener = new ExecutorListener(executors, event => session.send(event))

@@ -7,13 +7,12 @@ import math
 import pytest
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol.machine import ReplicationMachine
+from replication_manager.protocol.machine import ReplicationMachine, Restored
 from replication_manager.protocol.placement import better_places as load_decisions
 from replication_manager.protocol.placement import load_histories
 from replication_manager.protocol.placement.better_places import LoadDecisions
 from replication_manager.protocol.placement.candidates import Choice
 from replication_manager.protocol.placement.load_histories import BATCHES, KEPT, LEAST, USUAL, Fit, Fits, LoadHistories
-from replication_manager.protocol.restored import Restored
 from replication_manager.protocol.workers.worker_record import Report
 from rhino_core.ids import Epoch, GroupId, JobSettings, Member, ReplicaGroup
 from tests.replication_manager.protocol.harness import LEASE_TIMES, Manager, worker

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rhino_core.ids import Epoch, Lane
 from tests.worker_runtime.scenario import GROUP, STORE, changelog, group, sst, worker
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.chain.lag import REPORT_BYTES, Lag
 from worker_runtime.protocol.chain.machine import ChainMachine
+from worker_runtime.protocol.chain.view import REPORT_BYTES, Lag
 from worker_runtime.protocol.versions.closure import Catalogue
 
 HUGE = sst(1, size=REPORT_BYTES)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.worker_runtime.tmpfs import tmpfs
-from worker_runtime.storage.disk.allocation.spread_folders import spread_subfolders
+from worker_runtime.storage.disk.allocation.allocator import spread_subfolders
 
 
 def test_ext4_is_told(tmp_path: Path) -> None:
