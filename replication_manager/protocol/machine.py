@@ -218,12 +218,12 @@ class ReplicationMachine:
     def may_hold(self, group: GroupId) -> list[str]:
         """Ids of workers that may have files of the group, live or absent.
 
-        These are its members, those that have reported files of it, and those that have not registered since this
-        manager started. Others have said what they store, and it was nothing of the group.
+        These are its members, those that have reported files of it, those that may have stored files after their last
+        report, and those that have not registered since this manager started.
         """
         known, records = self.groups.get(group), self.membership.records
         members = {member.worker.worker_id for member in known.members} if known is not None else set()
-        unheard = {worker_id for worker_id, record in records.items() if not record.process_id}
+        unheard = {w for w, record in records.items() if not record.process_id or group in record.unreported}
         reports = ((record, record.reports[group]) for record in self.membership.with_report(group))
         stored = {record.worker.worker_id for record, report in reports if report.stored_files or report.stored_bytes}
         return sorted(members | unheard | stored)

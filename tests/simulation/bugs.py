@@ -284,7 +284,7 @@ def excess_deleted_on_the_managers_word(patch_: Patch) -> None:
 def drained_worker_leaves_at_once(patch_: Patch) -> None:
     """A drained secondary leaves before the others have its copies."""
 
-    def without(settings: Any, members: rules.Members, draining: Any, present: Any) -> rules.Members:
+    def without(settings: Any, members: rules.Members, draining: Any, sources: Any, present: Any) -> rules.Members:
         return (members[0], *(m for m in members[1:] if m.worker.worker_id not in draining))
 
     patch_.setattr(rules, "without_draining", without)

@@ -7,7 +7,7 @@ opens a version (`openings`), so that a mistake in `worker_runtime.protocol.vers
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from replication_manager.protocol.groups.logged import STREAK_GAP
 from replication_manager.protocol.workers.worker_record import Report
@@ -417,8 +417,11 @@ def _acknowledging(ack: ev.SendAck, sender: Incarnation) -> str:
     return f"{sender[0]} acknowledges {ack.store}/{ack.name} under {ack.epoch}"
 
 
-def _held_back(files: Files, members: Iterable[Files], floor: int) -> set[str]:
-    """Names with which a version may open that some member cannot open from the same files."""
+def _held_back(files: Files, members: Sequence[Files], floor: int) -> set[str]:
+    """Names with which a version may open that some member cannot open from the same files.
+
+    A snapshot that lacks data files here, and at each member that has it, opens nothing, and nobody can say so.
+    """
     kept: set[str] = set()
     for entry in files.values():
         if entry.version is None or entry.version.version < floor:
@@ -428,6 +431,9 @@ def _held_back(files: Files, members: Iterable[Files], floor: int) -> set[str]:
             zip_ = files.get(f"{base}.zip")
             names |= {f"{base}.changelog", f"{base}.zip", *(zip_.references if zip_ else ())}
         names &= files.keys()
-        if any(names - member.keys() for member in members):
+        useless = any(name not in files for name in entry.references) and all(
+            any(name not in member for name in entry.references) for member in members
+        )
+        if useless or any(names - member.keys() for member in members):
             kept |= names
     return kept

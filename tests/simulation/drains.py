@@ -38,6 +38,8 @@ class Drains:
         if self._world.now >= self._until:
             return
         worker = self._random.choice(sorted(self._cluster.sidecars))
+        for other in sorted(self._cluster.manager.draining - {worker}):  # an older journal has brought it back
+            self._cluster.manager.set_draining(other, False)
         if not self._cluster.manager.set_draining(worker, True):
             self._world.after(AGAIN_S, self._begin)
             return

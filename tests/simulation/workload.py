@@ -37,6 +37,7 @@ class Store:
     history: list[Version] = field(default_factory=list)
     files: tuple[str, ...] = ()
     attempts: int = 0
+    snapshot: int = 0  # number of the version with `files`
 
     @property
     def logged(self) -> Version | None:
@@ -154,7 +155,7 @@ class Workload:
             return
         self._world.say(f"{store.id} is taken back from {store.history[-1]} to {store.history[-1 - batches]}")
         del store.history[-batches:]
-        store.files = ()
+        store.files, store.snapshot = (), 0
         self._again(store, store.attempts)
 
     def _write(
@@ -310,7 +311,7 @@ class Workload:
 
         def done(answer: ev.CompleteCommit) -> None:
             self._must_not_fail(zip_, answer)
-            if answer.error is None:
-                store.files = references
+            if answer.error is None and zip_.version is not None and zip_.version.version > store.snapshot:
+                store.files, store.snapshot = references, zip_.version.version
 
         writer.commit(next(self._world.numbers), zip_, done)

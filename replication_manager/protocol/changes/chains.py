@@ -84,8 +84,12 @@ class Chains:
     def renew(self, group: ReplicaGroup, members: rules.Members) -> list[ev.Effect]:
         """Gives the group these members under a new epoch."""
         new = rules.renewed(group, self.epochs.next(), members)
-        if new.group not in self.groups:
+        if (former := self.groups.get(new.group)) is None:
             self._settings.setdefault(new.group.job, new.settings)
+        else:
+            for member in former.members:
+                if new.member(member.worker.worker_id) is None:
+                    self._membership.may_store(member.worker.worker_id, new.group)
         self._table.put(new)
         self._rest_if_short(new)
         return [ev.PersistGroup(new), ev.PublishGroup(new)]
@@ -172,8 +176,8 @@ class Chains:
 
         A source stays until the others have its versions, even if they report to be whole.
         """
-        leaving = self._membership.draining.difference(self._returned.joined(group.group))
-        return rules.without_draining(group.settings, members, leaving, self._membership.is_present)
+        draining, sources = self._membership.draining, self._returned.joined(group.group)
+        return rules.without_draining(group.settings, members, draining, sources, self._membership.is_present)
 
     def repair_around(self, *workers: str) -> list[ev.Effect]:
         """Repairs the groups that may change because something is different about these workers.

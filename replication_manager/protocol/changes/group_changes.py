@@ -32,7 +32,8 @@ class GroupChanges:
         self._logged = logged
 
     def resolve(self, event: ev.Resolve) -> list[ev.Effect]:
-        """Creates the group if there is none."""
+        """Creates the group if there is none. The worker asks because a task there reads or writes it."""
+        self._membership.may_store(event.worker_id, event.group)
         if event.group in self._chains.groups:
             return []
         if event.group.job in self._chains.fences:

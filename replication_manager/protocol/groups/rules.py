@@ -113,16 +113,21 @@ def owned_by(
 
 
 def without_draining(
-    settings: JobSettings, members: Members, draining: Collection[str], present: Callable[[Worker], bool]
+    settings: JobSettings,
+    members: Members,
+    draining: Collection[str],
+    sources: Collection[str],
+    present: Callable[[Worker], bool],
 ) -> Members:
     """Members without the draining secondaries, once r + 1 other members are whole and present.
 
-    A draining owner stays: only a handover, or its loss, gives a group another owner.
+    A draining owner stays: only a handover, or its loss, gives a group another owner. Draining sources stay as well,
+    and do not count among the others.
     """
     staying = [m for m in members if m.worker.worker_id not in draining]
     if sum(m.whole and present(m.worker) for m in staying) <= settings.replication_factor:
         return members
-    return tuple(m for m in members if m is members[0] or m in staying)
+    return tuple(m for m in members if m is members[0] or m in staying or m.worker.worker_id in sources)
 
 
 def shortened(

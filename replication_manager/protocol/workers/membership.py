@@ -66,6 +66,7 @@ class Membership:
     def forget_job(self, job: str) -> None:
         """Forgets the reports about the groups of a job."""
         for worker_id, record in self.records.items():
+            record.unreported = {group for group in record.unreported if group.job != job}
             former = record.reports
             if any(group.job == job for group in former):
                 record.reports = {group: report for group, report in former.items() if group.job != job}
@@ -73,12 +74,19 @@ class Membership:
 
     def report(self, record: WorkerRecord, report: Report) -> None:
         """The worker has reported a group."""
+        if report.stored_files or report.stored_bytes:
+            record.unreported.discard(report.group)  # the report counts from now on
         self.reporting.reported(record, report)
 
     def is_known_as(self, worker: Worker) -> bool:
         """Whether the worker's record says the same of it, with zone and rack."""
         record = self.records.get(worker.worker_id)
         return record is not None and _shown(record.worker) == _shown(worker)
+
+    def may_store(self, worker_id: str, group: GroupId) -> None:
+        """The worker may store files of the group from now on that it has not reported when it is lost."""
+        if (record := self.records.get(worker_id)) is not None:
+            record.unreported.add(group)
 
     def with_report(self, group: GroupId) -> list[WorkerRecord]:
         """Workers that have reported something about this group, by their ids."""

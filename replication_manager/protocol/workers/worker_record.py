@@ -61,6 +61,8 @@ class WorkerRecord:
     left: bool = False  # it shut down cleanly, and may be started again
     # groups in which it does not count as whole, only because its process ended
     suspected: set[GroupId] = field(default_factory=set)
+    # groups whose files it may store without a report: it was a member, or asked for the group to write
+    unreported: set[GroupId] = field(default_factory=set)
 
     @property
     def present(self) -> bool:

@@ -25,8 +25,15 @@ def owned_by(members: str, owner: str, draining: str) -> str:
 
 def test_a_draining_member_stays_while_one_of_the_others_is_absent() -> None:
     members = chain("abc")
-    assert rules.without_draining(JobSettings(1), members, "b", lambda of: of.worker_id != "c") == members
-    assert names(rules.without_draining(JobSettings(1), members, "b", lambda of: True)) == "ac"
+    assert rules.without_draining(JobSettings(1), members, "b", "", lambda of: of.worker_id != "c") == members
+    assert names(rules.without_draining(JobSettings(1), members, "b", "", lambda of: True)) == "ac"
+
+
+def test_a_draining_source_stays_and_is_no_copy_for_another_draining_member() -> None:
+    """Simulator, seed 2503 (factor 1)."""
+    members = chain("abc")
+    assert rules.without_draining(JobSettings(1), members, "bc", "c", lambda of: True) == members
+    assert names(rules.without_draining(JobSettings(1), chain("abcd"), "bc", "c", lambda of: True)) == "acd"
 
 
 def test_a_draining_owner_is_one_more_than_the_copies_that_stay() -> None:

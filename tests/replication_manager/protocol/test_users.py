@@ -49,3 +49,29 @@ def test_members_workers_that_report_files_and_those_not_heard_yet_may_have_file
     assert manager.machine.may_hold(GROUP) == ["a", "b", "c", "d"]
     manager.register("c")
     assert manager.machine.may_hold(GROUP) == ["a", "b", "d"]
+
+
+def test_a_worker_that_was_lost_before_its_first_report_may_hold_the_group() -> None:
+    """It may have logged a batch alone. "Lost" would be wrong, and a rewind would discard the batch."""
+    manager = Manager()
+    for name in "abc":
+        manager.register(name)
+    manager.resolve("a")
+    manager.lose("a")
+    assert manager.group().member("a") is None
+    assert "a" in manager.machine.may_hold(GROUP)
+    manager.register("a")
+    assert "a" not in manager.machine.may_hold(GROUP), "it says that it has nothing"
+
+
+def test_a_guest_that_was_lost_before_its_first_report_may_hold_the_group() -> None:
+    manager = Manager()
+    for name in "abc":
+        manager.register(name)
+    manager.resolve("a", settings=ONE_COPY)
+    assert manager.machine.may_hold(GROUP) == ["a"]
+    manager.resolve("c", settings=ONE_COPY)
+    manager.lose("c")
+    assert manager.machine.may_hold(GROUP) == ["a", "c"]
+    manager.do(ev.JobForgotten(GROUP.job))
+    assert manager.machine.may_hold(GROUP) == []
