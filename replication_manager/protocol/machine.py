@@ -35,10 +35,10 @@ from rhino_core.planning.correlation import CopyDecision
 
 
 class ReplicationMachine:
-    """Owns the parts of the core, and gives each event to the part that handles it.
+    """Owns the parts of the core, and gives each event to its part.
 
-    `handle` raises a RhinoError for an event that it refuses, such as a Registered or a Change. A refused event has
-    changed nothing.
+    `handle` raises a RhinoError for a refused event, such as a Registered or a Change. A refused event has changed
+    nothing.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class ReplicationMachine:
         return self._chains.groups
 
     def member_of(self, worker_id: str) -> Collection[GroupId]:
-        """Groups of which the worker is a member."""
+        """Groups with the worker as a member."""
         return self._table.of_worker(worker_id)
 
     def owned_by(self, worker_id: str) -> int:
@@ -190,8 +190,8 @@ class ReplicationMachine:
     def may_use(self, group: GroupId, worker_id: str) -> bool:
         """Whether the worker may send and fetch files of the group.
 
-        It is a member, or executors of the job run there. A job without a logged batch may still be made by a branch,
-        which has no executors.
+        It is a member, or executors of the job run there. A job without a logged batch may be a branch in the making,
+        without executors.
         """
         known = self.groups.get(group)
         if known is not None and known.member(worker_id) is not None:
@@ -201,8 +201,8 @@ class ReplicationMachine:
     def may_hold(self, group: GroupId) -> list[str]:
         """Ids of workers that may have files of the group, live or absent.
 
-        These are its members, those that have reported files of it, and those that have not registered since this
-        manager started. Others have said what they store, and it was nothing of the group.
+        These are its members, workers that have reported files of it, and workers that have not registered since this
+        manager started. All others have reported no file of the group.
         """
         known, records = self.groups.get(group), self.membership.records
         members = {member.worker.worker_id for member in known.members} if known is not None else set()
@@ -225,12 +225,12 @@ class ReplicationMachine:
 
     @property
     def forgotten(self) -> Mapping[str, Epoch]:
-        """Jobs that have ended for good, with their fences."""
+        """Fences of the jobs ended for good."""
         return self._chains.fences
 
     @property
     def draining(self) -> Collection[str]:
-        """Workers that are being drained."""
+        """Ids of draining workers."""
         return self.membership.draining
 
     def settings_of(self, job: str) -> JobSettings | None:
@@ -238,16 +238,16 @@ class ReplicationMachine:
         return self._chains.settings_of(job)
 
     def unsettled_sources(self, group: GroupId) -> Collection[str]:
-        """Workers that may have versions of the group that no whole member has."""
+        """Workers that may hold versions beyond those of the group's whole members."""
         return self.returned.unsettled(group)
 
     @property
     def copy_decisions(self) -> Mapping[GroupId, Mapping[str, CopyDecision]]:
-        """Decisions about copies in which loads decided, by group and worker. Some workers are no longer a member."""
+        """Decisions about copies by load, by group and worker. Some workers are no longer a member."""
         return self._placing.decisions.by_group
 
     def members(self) -> Collection[str]:
-        """Ids of all workers that are a member of some group, as they are at the time of the access."""
+        """Ids of the members of all groups. A live view."""
         return self._table.members()
 
     def sizes(self) -> Mapping[GroupId, int]:
@@ -255,5 +255,5 @@ class ReplicationMachine:
         return self.membership.reporting.sizes
 
     def load_bytes(self, worker_id: str) -> int:
-        """Bytes of the groups of which the worker is a member. An empty group counts as `GROUP_BYTES_MIN`."""
+        """Bytes of the groups with the worker as a member. An empty group counts as `GROUP_BYTES_MIN`."""
         return self._table.load_bytes[worker_id]

@@ -1,4 +1,4 @@
-"""The state with which a manager starts."""
+"""The initial state of a manager."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Leases of registered processes: a random token each, so that no other process can speak for a worker.
+"""Leases of registered processes: a random token each. No other process can speak for a worker.
 
-Names and incarnations of workers are public (ListWorkers). A name that no process uses is open to anyone. Only
-certificates would change that.
+Names and incarnations of workers are public (ListWorkers). A name not in use is open to anyone. Only certificates
+prevent this.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class Leases:
         self._tokens: dict[str, bytes] = {}
 
     def grant(self, worker_id: str) -> bytes:
-        """Creates the token of a process that has just registered. The former token of the worker becomes void."""
+        """Creates the token of a newly registered process. The former token of the worker becomes void."""
         token = self._tokens[worker_id] = secrets.token_bytes(TOKEN_BYTES)
         return token
 
     def check(self, worker_id: str, shown: bytes) -> None:
-        """Checks the token that a caller shows for a worker.
+        """Checks a caller's token for a worker.
 
-        Raises UnavailableError for a worker that is not registered, and PreconditionError for a wrong token.
+        Raises UnavailableError for an unregistered worker, and PreconditionError for a wrong token.
         """
         token = self._tokens.get(worker_id)
         if token is None:
