@@ -1,4 +1,4 @@
-"""Measures how far the receivers of this worker are behind: what they have not stored yet (Rhino 4.2.2, phase 2)."""
+"""Measures the lag of this worker's receivers: files not stored yet (Rhino 4.2.2, phase 2)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REPORT_S, REPORT_BYTES = 1.0, 64 * 1024 * 1024  # a lag below both limits is not
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Bytes of files that this worker pushes to worker `to` and that `to` has not stored yet.
+    """Bytes of the files under way from this worker to worker `to`, not stored there yet.
 
     `oldest_s`: how long the oldest changelog or zip has been pending, in seconds; a task may wait for it. A data file
     counts only by its bytes, because its transfer takes as long as its size requires.
@@ -27,7 +27,7 @@ class Lag:
 
 
 class LagMeter:
-    """Measures ages from the first measurement that saw a file pending."""
+    """Measures ages from the first measurement with the file pending."""
 
     def __init__(self) -> None:
         self._since: dict[tuple[FileKey, Incarnation], float] = {}
@@ -35,8 +35,7 @@ class LagMeter:
     def measure(self, files: Iterable[Outgoing], now: float) -> tuple[Lag, ...]:
         """Lags by group and receiver; `now` in monotonic seconds.
 
-        Counts only receivers to which this worker has offered the file directly. The others wait for the first worker
-        of the chain.
+        Counts only receivers with a direct offer from this worker. The others wait for the first worker of the chain.
         """
         since: dict[tuple[FileKey, Incarnation], float] = {}
         lags: dict[tuple[GroupId, str], Lag] = {}

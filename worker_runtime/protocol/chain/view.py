@@ -29,7 +29,7 @@ class ChainView:
         return self._groups.ids()
 
     def epoch(self, group: GroupId) -> Epoch:
-        """The highest epoch that the manager has named; NO_EPOCH for an unknown group."""
+        """The highest epoch named by the manager; NO_EPOCH for an unknown group."""
         return self._groups.epoch(group)
 
     def highest_epoch(self) -> Epoch:
@@ -52,13 +52,13 @@ class ChainView:
         return self._lags.measure(self._outbox.values(), now)
 
     def pending_bytes(self) -> int:
-        """Bytes of files that other members have not stored yet, counted once per member."""
+        """Bytes of files not stored by other members yet, counted once per member."""
         return self._outbox.pending_bytes()
 
     def given_up(self, store: StoreId) -> Set[str]:
-        """Files that are here and that nobody needs elsewhere: their commits have failed (`Sending.give_up`)."""
+        """Files here, needed nowhere else: their commits have failed (`Sending.give_up`)."""
         return self._sending.given_up(store)
 
     def names_in_use(self, store: StoreId, floor: Version | None) -> set[str]:
-        """Names that commits or pushes need, which must not be collected (`Sending.names_in_use`)."""
+        """Names in use by commits or pushes. They must not be collected (`Sending.names_in_use`)."""
         return self._sending.names_in_use(store, floor)
