@@ -1,4 +1,4 @@
-"""Versions that sessions have open: they stay, whatever the floors are."""
+"""Versions open in sessions: they stay, whatever the floors are."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Marks folders so that ext4 places their subfolders far from each other.
+"""Marks folders for ext4 to place their subfolders far from each other.
 
-ext4 searches for the inode of a new file near its folder. It skips inodes whose files were deleted in the last minutes,
-one by one. So creating a file is slow where files come and go quickly.
+ext4 searches for the inode of a new file near its folder. It skips, one by one, the inodes of files deleted in the last
+minutes. So creating a file is slow in a folder of short-lived files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TOP_DIRECTORY = 0x00020000  # FS_TOPDIR_FL, `chattr +T`
 
 
 def spread_subfolders(folder: Path) -> None:
-    """Sets the mark. It is only a hint: a file system that does not support it refuses, and nothing changes."""
+    """Sets the mark. It is only a hint: a file system without support for it refuses, and nothing changes."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         flags = array.array("l", [0])
