@@ -2,7 +2,7 @@
 
 The lanes have their own connections and credit, but share the processors. On a busy node every step of a commit would
 wait behind chunks of the bulk lane. So the bulk lane yields on every worker of a chain, and continues as soon as
-commits are done. It also yields to a task that loads state, because a batch waits for it.
+commits are done. It also yields to the load of a task, because a batch waits for it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Precedence:
         return self._loading() or self._clock() < self._commit_at + QUIET_S
 
     def wait_s(self, sent_at: float) -> float:
-        """Seconds until a link whose last chunk was sent at `sent_at` may send the next one; 0 or less means now."""
+        """Seconds until a link may send its next chunk; 0 or less means now. `sent_at`: time of its last chunk."""
         due_at = sent_at + TRICKLE_S
         return (due_at if self._loading() else min(self._commit_at + QUIET_S, due_at)) - self._clock()
 

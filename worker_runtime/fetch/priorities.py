@@ -1,4 +1,4 @@
-"""Gives fetches and loads that a task waits for priority over catch-ups."""
+"""Gives fetches and loads with a waiting task priority over catch-ups."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ PATIENCE_S = 10.0  # a catch-up continues after so long even if there is always 
 class Turns:
     """The turns of one sidecar.
 
-    A catch-up finishes a file that it has begun. It begins no further file while a Prepare fetches, or while a task
-    loads what a Prepare has found. After the loss of a worker, catch-up and load come at the same time, and a batch
-    waits for the load.
+    A catch-up finishes a begun file. It begins no further file while a Prepare fetches, or while a task loads the files
+    of a Prepare. After the loss of a worker, catch-up and load come at the same time, and a batch waits for the load.
     """
 
     def __init__(self, loading: Callable[[], bool]) -> None:

@@ -16,7 +16,7 @@ MMAP_BYTES = 32 * 1024 * 1024  # the most that glibc allows; larger requests are
 def keep_freed_memory() -> bool:
     """Applies the settings to the whole process.
 
-    Returns False where the C library has no mallopt (musl, macOS): the process is only slower then.
+    Returns False if the C library has no mallopt (musl, macOS): the process is only slower then.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:

@@ -1,4 +1,4 @@
-"""All push links of a sidecar: which workers have one, and for how long."""
+"""All push links of a sidecar: their workers, and their lifetimes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Links:
             del self._asked_for[next(iter(self._asked_for))]
 
     def named(self, returned: Collection[str]) -> None:
-        """The manager has sent new addresses. `returned`: workers that have become live."""
+        """The manager has sent new addresses. `returned`: newly live workers."""
         for worker in self._directory.live:
             for lane in Lane:
                 key = worker.worker_id, lane
@@ -98,12 +98,12 @@ class Links:
                     self._links[key].retry()
 
     def tidy(self) -> None:
-        """Renews links that are due, and ends those to workers that were not needed the last time either.
+        """Renews due links, and ends links to workers not needed now nor the last time.
 
         Call this periodically.
 
-        Such a worker is not live and in no group that this worker knows. If it comes back, the files that it lacks are
-        offered again.
+        An unneeded worker is not live and in no group known here. If it comes back, its missing files are offered
+        again.
         """
         for link in self._links.values():
             link.renew()
@@ -119,7 +119,7 @@ class Links:
         self._unneeded = unneeded
 
     def _ended(self, key: tuple[str, Lane]) -> None:
-        """The link has reported that it is down. Only now may another one be opened."""
+        """The link has reported its end. Only now may another one be opened."""
         self._ending.discard(key)
         self.named(())
 
@@ -135,7 +135,7 @@ class Links:
             link.withdraw((offer.store, offer.name), stop=offer.stop)
 
     async def watch(self) -> None:
-        """Tells waiting commits each second which links move."""
+        """Reports the moving links to waiting commits each second."""
         while True:
             await asyncio.sleep(PROGRESS_S)
             moved = [event for link in self._links.values() if (event := link.progress()) is not None]

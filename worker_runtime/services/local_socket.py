@@ -22,10 +22,10 @@ LOOK_S = 1.0
 
 
 class LocalSocket:
-    """The path at which executors look for this sidecar.
+    """The executors' path to this sidecar.
 
     The server binds a name of this process in the same folder, and this name is then renamed. The reason: gRPC unlinks
-    the path that it binds, before binding and at its end, no matter whose socket is there.
+    its path before binding and at its end, even if the socket there is of another process.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,8 +37,7 @@ class LocalSocket:
     def bind(self, bind: Callable[[str], object]) -> None:
         """Call `bind` with the address for the server. From the start only this user can access the socket.
 
-        Raises AlreadyThereError if another process answers there, InvalidSettingError for a path that cannot be a
-        socket.
+        Raises AlreadyThereError if another process answers there, InvalidSettingError for a path unfit for a socket.
         """
         longest = max(len(os.fsencode(path)) for path in (self.path, self._own))
         if longest > PATH_BYTES_MAX:
@@ -102,14 +101,14 @@ class LocalSocket:
             self.path.unlink(missing_ok=True)
 
     def _require_protected(self) -> None:
-        """Raises InvalidSettingError for a folder in which executors use no socket."""
+        """Raises InvalidSettingError for an unprotected folder: executors use no socket there."""
         try:
             require_own(self.path.parent / "nothing")
         except AccessDeniedError as error:
             raise self._refused(f"executors refuse it: {error}") from None
 
     def _require_free(self) -> None:
-        """Remove the socket of a process that has ended.
+        """Removes the socket of an ended process.
 
         Raises AlreadyThereError if a process answers there, InvalidSettingError if the path is no socket.
         """

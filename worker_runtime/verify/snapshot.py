@@ -24,12 +24,12 @@ Link = Callable[[str, Path], None]  # (name in the store, target)
 
 
 class MergedValuesError(Exception):
-    """Values that only Spark's merge operator can read: no error was found, but nothing is proven."""
+    """Values readable only by Spark's merge operator: no error was found, but nothing is proven."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """`keys`: entries that Spark counted in all its column families; None if Spark did not count."""
+    """`keys`: Spark's count of entries in all its column families; None if Spark did not count."""
 
     files: tuple[tuple[str, str, int], ...]  # name in the store, path in the database, bytes
     keys: int | None
@@ -70,7 +70,7 @@ def _plain(name: str) -> str:
 
 
 def lay_out(metadata: Metadata, link: Link, folder: Path) -> None:
-    """Puts the data files where the manifest expects them. Raises IntegrityError."""
+    """Puts the data files into the manifest's places. Raises IntegrityError."""
     for name, path, size_bytes in metadata.files:
         target = folder / path
         target.parent.mkdir(exist_ok=True)

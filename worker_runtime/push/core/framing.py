@@ -1,7 +1,7 @@
 """Wire format of push streams, without I/O: length-prefixed messages, each of them followed by raw file bytes.
 
-Most of what a sidecar handles is state bytes. Through gRPC each chunk cost several wake-ups and copies. This format
-lets a thread move each chunk between a file and a socket through one small buffer that stays in the processor's cache.
+Most bytes in a sidecar are state. Through gRPC each chunk cost several wake-ups and copies. This format lets a thread
+move each chunk between a file and a socket through one small buffer in the processor's cache.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Decoder(Generic[M]):
         return end - start
 
     def close(self) -> None:
-        """Releases the memory of a large message that is complete, or is not read any further."""
+        """Releases the memory of a large message, complete or not read any further."""
         if self._reserved_bytes and self._memory is not None:
             self._memory.release(self._reserved_bytes)
             self._reserved_bytes = 0
