@@ -1,4 +1,4 @@
-"""The health of a daemon: named checks, which gRPC health, HTTP and metrics report alike."""
+"""The health of a daemon: named checks. gRPC health, HTTP and metrics report them alike."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Report:
 class Health:
     """`alive`: the process can do its work; otherwise it should be restarted or repaired.
 
-    `ready`: the process does its work with all that it depends on; this includes `alive`. Until `begin` is called, the
+    `ready`: the process does its work with all its dependencies; this includes `alive`. Until `begin` is called, the
     process is alive and not ready.
     """
 

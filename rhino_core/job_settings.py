@@ -8,7 +8,7 @@ from rhino_core.ids import Durability, JobSettings
 
 
 def settings_from_now(present: JobSettings, asked: JobSettings) -> JobSettings:
-    """Returns the settings that apply after a query of the job has been started with `asked`.
+    """Returns the settings of the job after its query has been started with `asked`.
 
     A synced job stays synced, because sidecars remember the stronger durability.
     """

@@ -23,7 +23,7 @@ class Machine(Protocol[EventT, EffectT]):
         ...
 
     def next_deadline(self) -> float | None:
-        """Returns the monotonic time (seconds) at which the core needs a Tick event, or None."""
+        """Returns the monotonic time (seconds) of the core's next Tick event, or None."""
         ...
 
     def check_invariants(self) -> None:

@@ -20,7 +20,7 @@ class Notifier:
         self._sent = ""
 
     def report(self, ready: Report) -> None:
-        """Reports the health to systemd. The first call also reports that the unit has started."""
+        """Reports the health to systemd. The first call also reports the start of the unit."""
         failing = [f"{name}: {why}" for name, why in ready.failures.items() if why]
         message = f"STATUS=not ready: {'; '.join(failing)}" if failing else "STATUS=ready"
         message = message.replace("\n", " ")

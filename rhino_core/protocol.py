@@ -1,4 +1,4 @@
-"""The protocol version of Rhino's processes. Processes whose versions differ by at most one work together.
+"""The protocol version of Rhino's processes. Processes of the same or adjacent versions work together.
 
 A cluster can therefore be upgraded process by process. Increase PROTOCOL with a change that an older process cannot
 follow. Then remove the compatibility code for versions more than one below the new one.

@@ -1,4 +1,4 @@
-"""Settings that bound the memory and the logs of a RocksDB that is open for months."""
+"""Bounds for the memory and the logs of a RocksDB open for months."""
 
 from __future__ import annotations
 

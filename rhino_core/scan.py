@@ -11,7 +11,7 @@ from rocksdict import Rdict
 def scan(db: Rdict, from_key: Any = None) -> Iterator[tuple[Any, Any]]:
     """Yields entries in order, from the first one or from `from_key` onwards.
 
-    Raises RocksDB's error for a damaged block, at which `Rdict.items` would stop silently.
+    Raises RocksDB's error for a damaged block. `Rdict.items` would stop there silently.
     """
     cursor = db.iter()
     if from_key is None:

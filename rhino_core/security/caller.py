@@ -1,4 +1,4 @@
-"""The caller of the method that this task serves."""
+"""The caller of the method served by this task."""
 
 from __future__ import annotations
 
