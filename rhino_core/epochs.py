@@ -20,7 +20,7 @@ def generation_ceiling() -> int:
 
 
 def issued_ceiling() -> int:
-    """Highest generation issued by a manager itself after it has exceeded an accepted claim.
+    """Highest generation that a manager itself can issue after it has exceeded an accepted claim.
 
     The limit is one year above `generation_ceiling`, because a process computes it once at its start, possibly long
     before the manager computes its own.

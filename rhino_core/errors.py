@@ -25,7 +25,7 @@ from __future__ import annotations
 
 
 class RhinoError(Exception):
-    """Base of all intended errors of Rhino. The message names the object, its value and the way out."""
+    """Base of all errors that Rhino raises on purpose. The message names the object, its value and the way out."""
 
 
 class LocalProtocolError(RhinoError):

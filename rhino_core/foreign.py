@@ -1,4 +1,4 @@
-"""One reader of files from other writers. Their parsers have one error.
+"""One reader of files that somebody else may have written. Their parsers have one error.
 
 Nothing here follows a link or waits for a pipe, and too large a file is not read. If the content becomes code, or a
 decision of this process, the file is read as an *own* one: no other Unix user can have written it.

@@ -26,7 +26,7 @@ PRIMITIVES: dict[type, tuple[type, ...]] = {int: (int,), float: (int, float), st
 
 
 class Record:
-    """Base of the dataclasses in a journal.
+    """Base of the dataclasses that a journal keeps.
 
     Their fields are numbers, texts, enumerations, records and other dataclasses, and named tuples, tuples and
     dictionaries of these. A named tuple is a list on disk.

@@ -175,7 +175,7 @@ def _declared(kind: Any) -> tuple[Declared, ...]:
 
 
 def check(settings: Any) -> None:
-    """Raises BadSettingError for the first field with a broken rule."""
+    """Raises BadSettingError for the first field that breaks its rule."""
     for one in declared(type(settings)):
         value = getattr(settings, one.field)
         if isinstance(value, float) and not math.isfinite(value):

@@ -225,7 +225,7 @@ class ReplicationMachine:
 
     @property
     def forgotten(self) -> Mapping[str, Epoch]:
-        """Fences of the jobs ended for good."""
+        """Fences of the jobs that have ended for good."""
         return self._chains.fences
 
     @property

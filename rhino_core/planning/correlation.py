@@ -201,7 +201,7 @@ def _levels(costs: Costs, node: int) -> list[tuple[float, list[int]]]:
 
 
 def _regret(levels: Sequence[tuple[float, list[int]]], level: int) -> float:
-    """The loss of a copy without a worker of this level."""
+    """The loss of a copy that cannot be on a worker of this level."""
     return levels[level + 1][0] - levels[level][0] if level + 1 < len(levels) else 0.0
 
 

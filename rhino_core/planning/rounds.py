@@ -51,7 +51,7 @@ class Rounds:
         return bool(_balanced(state)) and not state.goals.barred
 
     def run(self) -> list[int]:
-        """Places all. Returns those without a worker with room."""
+        """Places all. Returns those for which no worker has room."""
         state, pool, left, position = self._state, self._pool, list[int](), 0
         sizes, room = state.model.columns[Weight.BYTES], state.room
         limited = any(room[worker] < math.inf for worker in state.receivers)

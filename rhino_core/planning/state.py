@@ -244,5 +244,5 @@ class State:
         return [column[node] for column in self.columns]
 
     def may_hold(self, node: int) -> list[int]:
-        """Possible receivers with all of its state."""
+        """Workers with all of its state that may receive it."""
         return [one for one in self.model.copies[node] if one in self.receives and not self.bars(node, one)]

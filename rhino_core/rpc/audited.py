@@ -132,7 +132,7 @@ _current: contextvars.ContextVar[Call] = contextvars.ContextVar("call")
 
 
 def begin(call: Call) -> None:
-    """Makes `note` mean this call, in the task of this call."""
+    """Makes `note` mean this call, in the task that serves it."""
     _current.set(call)
 
 

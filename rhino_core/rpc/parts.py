@@ -44,8 +44,8 @@ class _Unfinished:
 async def joined(messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
     """Yields the messages of a stream, those in parts as they were before.
 
-    Raises InvalidRequestError for parts of no message, or of too large a one, and UnavailableError when others use the
-    memory, or when the next part does not arrive.
+    Raises InvalidRequestError for parts that are no message, or too large a one, and UnavailableError when others use
+    the memory, or when the next part does not arrive.
     """
     whole = bytearray()
     try:

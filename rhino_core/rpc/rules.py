@@ -20,7 +20,7 @@ SHOWN = 80  # length of a refused value in the error message
 
 
 class Name:
-    """A string in use as a key, a name or a path. A value outside the grammar is refused."""
+    """A string that is a key, a name or a path. A value outside the grammar is refused."""
 
     def __init__(self, grammar: Callable[[str], object], what: str, *, may_be_empty: bool = False) -> None:
         """`grammar` returns a false value, or raises InvalidRequestError, for a forbidden string."""

@@ -17,7 +17,7 @@ ALL = 1 << 16  # bytes: more than the socket can hold
 
 
 class WakeUps(socket.socket):
-    """The loop's end of the socket pair: it takes all bytes there.
+    """The loop's end of the socket pair: it takes all bytes that are there.
 
     No operation is missed: the thread adds each to its queue before it sends the byte, and the loop looks at the queue
     after it has taken the bytes.

@@ -21,7 +21,7 @@ Context = Any  # grpc.aio.ServicerContext
 
 
 class Expected(NamedTuple):
-    """The required identity at an address. `name`: the worker id of a worker."""
+    """The identity that must answer at an address. `name`: the worker id of a worker."""
 
     role: Role
     name: str = ""
@@ -31,7 +31,7 @@ THE_MANAGER = Expected(Role.MANAGER)
 
 
 class Transport(Protocol):
-    """The means of a process to connect, listen, and learn the identity of callers."""
+    """How a process connects, listens, and learns the identity of callers."""
 
     @property
     def identity(self) -> Identity | None:

@@ -64,7 +64,7 @@ class Peers:
             await channel.close(None)
 
     async def tidy(self) -> None:
-        """Closes unused connections to workers no longer in use here, and connections with a former certificate."""
+        """Closes unused connections to workers that this worker no longer deals with, or with a former certificate."""
         found = (self._directory.find(worker_id) for worker_id in self._directory.wanted())
         needed = {self._connected(worker) for worker in found if worker is not None}
         unused_since = time.monotonic() - UNUSED_S

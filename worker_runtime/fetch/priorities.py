@@ -1,4 +1,4 @@
-"""Gives fetches and loads with a waiting task priority over catch-ups."""
+"""Gives fetches and loads that a task waits for priority over catch-ups."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Turnstile:
         return self._inside.total()
 
     def enter(self, host: str) -> asyncio.Future[None]:
-        """A future, done at the caller's turn. Pass it to `leave` in any case.
+        """A future that is done at the caller's turn. Pass it to `leave` in any case.
 
         Raises UnavailableError if too many wait.
         """

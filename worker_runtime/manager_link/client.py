@@ -128,7 +128,7 @@ class ManagerClient:
             task.add_done_callback(lambda _: self._asking.pop(group, None))
 
     def ask_writer(self, group: GroupId, worker_id: str) -> None:
-        """Asks whether a worker, not a member, may write the group. Without an answer its files are refused."""
+        """Asks whether a worker outside the group may write it. Without an answer its files are refused."""
         key = group, worker_id
         if key not in self._writers:
             task = self._tasks.create_task(self._ask_writer(*key), name=f"ask for writer {worker_id} of {group}")
@@ -186,7 +186,9 @@ class ManagerClient:
         return found
 
     async def name(self, group: GroupId, settings: JobSettings) -> None:
-        """Like `known`, for callers without an immediate need: an unreachable manager is asked in the background."""
+        """Like `known`, for callers that can do without the group. An unreachable manager is asked later, in the
+        background.
+        """
         self._settings[group.job] = settings
         if self._replication.group(group) is None:
             if self.connected:

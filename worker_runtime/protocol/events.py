@@ -191,7 +191,7 @@ class PeerDisconnected:
 
 @dataclass(frozen=True, slots=True)
 class CatchUpFinished:
-    """This worker now has all files above the floor of the members of StartCatchUp(group, epoch)."""
+    """This worker now has everything that the members of StartCatchUp(group, epoch) had above the floor."""
 
     group: GroupId
     epoch: Epoch
@@ -364,8 +364,8 @@ class StartCatchUp:
     Each pulled file arrives as FileStored, and the end as CatchUpFinished. A new StartCatchUp replaces the running
     catch-up of the same group.
 
-    An inventory counts only if its member had already seen `epoch`: the member pushes every later file under this epoch
-    to here. Ask again while a member has not seen the epoch or cannot be reached.
+    An inventory counts only if its member had already seen `epoch`: then the member pushes every later file under this
+    epoch to here. Ask again while a member has not seen the epoch or cannot be reached.
     """
 
     group: GroupId

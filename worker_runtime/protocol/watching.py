@@ -16,7 +16,7 @@ def events_of_update(
     *,
     snapshot: bool,
 ) -> list[ev.Event]:
-    """Returns the events in the machine's required order.
+    """Returns the events in the order that the machine requires.
 
     A snapshot contains all groups that concern this worker. So a group in `known` but not in the snapshot has gone.
     """

@@ -32,7 +32,7 @@ class Alarms:
         self._encryption = encryption
 
     def tampered(self, peer: str, lane: Lane, error: TamperedError, address: str) -> None:
-        """`peer`: the worker at the other end. `address`: its address, or an apparent one."""
+        """`peer`: the worker at the other end. `address`: where it is, or seems to be."""
         self._statistics.push_alarms[error.kind] += 1
         level = logging.WARNING if error.kind in (CUT, UNFINISHED) else logging.ERROR  # processes that end do both, too
         what = "push stream ended: its bytes are not those that the peer has sent"

@@ -135,7 +135,7 @@ class Links:
             link.withdraw((offer.store, offer.name), stop=offer.stop)
 
     async def watch(self) -> None:
-        """Reports the moving links to waiting commits each second."""
+        """Tells waiting commits each second which links move."""
         while True:
             await asyncio.sleep(PROGRESS_S)
             moved = [event for link in self._links.values() if (event := link.progress()) is not None]

@@ -123,7 +123,7 @@ class Opening:
         return self._transport.edition, asyncio.get_running_loop().time()
 
     def is_due(self, opened: tuple[int, float]) -> bool:
-        """Whether a stream has to be opened anew. `opened`: of its opening."""
+        """Whether a stream has to be opened anew. `opened`: the `moment` of its opening."""
         edition, now_s = self.moment
         return self._transport.identity is not None and (edition != opened[0] or now_s - opened[1] >= STREAM_S)
 

@@ -39,7 +39,7 @@ class Branched:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A version to become one of the store `target`, with the same number and id."""
+    """A version that becomes one of the store `target`, with the same number and id."""
 
     source: StoreVersion
     target: StoreId
@@ -98,7 +98,7 @@ class Brancher:
         return branched
 
     def _closure(self, link: Link) -> list[FileEntry]:
-        """The closure of the version, in the order for announcing its files."""
+        """The closure of the version, in the order in which its files may become known."""
         version, store = link.source, link.source.store
         if store.job == link.target.job:
             raise InvalidRequestError(f"{store}: a job cannot be a branch of itself")

@@ -1,4 +1,4 @@
-"""Statistics of a sidecar, in the form of both services."""
+"""Statistics of a sidecar, in the form that both services return."""
 
 from __future__ import annotations
 

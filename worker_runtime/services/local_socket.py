@@ -25,7 +25,7 @@ class LocalSocket:
     """The executors' path to this sidecar.
 
     The server binds a name of this process in the same folder, and this name is then renamed. The reason: gRPC unlinks
-    its path before binding and at its end, even if the socket there is of another process.
+    its path before binding and at its end, no matter whose socket is there.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,7 +37,8 @@ class LocalSocket:
     def bind(self, bind: Callable[[str], object]) -> None:
         """Call `bind` with the address for the server. From the start only this user can access the socket.
 
-        Raises AlreadyThereError if another process answers there, InvalidSettingError for a path unfit for a socket.
+        Raises AlreadyThereError if another process answers there, InvalidSettingError for a path that cannot be a
+        socket.
         """
         longest = max(len(os.fsencode(path)) for path in (self.path, self._own))
         if longest > PATH_BYTES_MAX:

@@ -26,7 +26,7 @@ _SAYS_WHAT_FAILED = (5, 8)  # first Linux version whose syncfs reports errors of
 
 
 class Flusher:
-    """Syncs the store's file system and records the arrival time of the newest files on disk.
+    """Syncs the store's file system and records up to which arrival time files are on disk.
 
     Its descriptor stays open, because errors between two syncs would otherwise be reported elsewhere. After an error,
     this process records nothing more: files of later arrival than the last record are read after a reboot.

@@ -70,7 +70,7 @@ def _plain(name: str) -> str:
 
 
 def lay_out(metadata: Metadata, link: Link, folder: Path) -> None:
-    """Puts the data files into the manifest's places. Raises IntegrityError."""
+    """Puts the data files where the manifest expects them. Raises IntegrityError."""
     for name, path, size_bytes in metadata.files:
         target = folder / path
         target.parent.mkdir(exist_ok=True)

@@ -110,7 +110,7 @@ class Commits:
         return popped
 
     def abandon(self, request: int) -> list[FileKey]:
-        """Forgets one caller. Returns the files without a waiting caller now."""
+        """Forgets one caller. Returns the files that have no caller left."""
         commit = self._requests.get(request)
         return self._drop([commit]) if commit is not None else []
 
@@ -129,8 +129,8 @@ class Commits:
         self._checks.append((now + SLOW_S, commit.request, closure_due))
 
     def due(self, now: float) -> tuple[list[Commit], list[FileKey]]:
-        """Removes the commits that have waited too long for progress. Also returns the files without a waiting caller
-        now.
+        """Removes the commits that have waited too long for progress. Returns them, and the files that have no caller
+        left.
         """
         late: list[Commit] = []
         while self._deadlines and self._deadlines[0][0] <= now:
@@ -161,7 +161,7 @@ class Commits:
         assert self._moved.keys() <= self._of_store.keys(), "progress of a store without commits is kept"
 
     def _drop(self, commits: list[Commit]) -> list[FileKey]:
-        """Removes these commits. Returns the files without a waiting caller now."""
+        """Removes these commits. Returns the files that have no caller left."""
         empty: list[FileKey] = []
         for commit in commits:
             key = key_of(commit.entry)

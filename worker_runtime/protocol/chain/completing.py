@@ -97,7 +97,7 @@ class Completing:
     # ------------------------------------------------------------ new files
 
     def arrived(self, entry: FileEntry, now: float) -> list[ev.Effect]:
-        """A file arrived, from anywhere: list files complete now, and acknowledge again.
+        """A file arrived, from anywhere: list what is complete now, and acknowledge again.
 
         A zip is listed only when all its data files are here. A file with a waiting commit is listed when the commit
         completes.
@@ -112,7 +112,7 @@ class Completing:
         return effects + self.recheck(entry.store)
 
     def recheck(self, store: StoreId) -> list[ev.Effect]:
-        """Acknowledges the store's versions complete here now, and completes its commits."""
+        """Acknowledges versions of the store that are complete here now, and completes its commits."""
         return self._receiving.acknowledge_again(store) + self.try_complete_all(store)
 
     # ------------------------------------------------------------ commits

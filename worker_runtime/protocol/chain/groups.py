@@ -112,7 +112,7 @@ class Groups:
         return max((*self._epochs.values(), *self._fences.values()), default=NO_EPOCH)
 
     def known(self) -> set[GroupId]:
-        """Groups adopted, or with an epoch seen."""
+        """Adopted groups, and groups of which an epoch was seen."""
         return {*self._states, *self._epochs}
 
     def next_deadline(self) -> float | None:

@@ -216,7 +216,7 @@ class Outbox:
         return min(self._retries.values(), default=None)
 
     def retry(self, now: float) -> list[ev.Effect]:
-        """Offers again the files refused by members some time ago. Also end the expired bypasses."""
+        """Offers again the files that members could not accept some time ago. Also ends the expired bypasses."""
         if self._bypassed:
             self._bypassed = {worker_id: until for worker_id, until in self._bypassed.items() if until > now}
         effects: list[ev.Effect] = []
@@ -232,7 +232,7 @@ class Outbox:
     def _send(self, out: Outgoing) -> list[ev.Effect]:
         """Offers the file to the first of its chain. That member forwards it to the members not known to hold it.
 
-        A member with the file answers at once. Its earlier ack may have been lost with a link.
+        A member that has the file answers at once. Its earlier ack may have been lost with a link.
         """
         lane = out.entry.lane
         out.offered.add(out.to.worker_id)

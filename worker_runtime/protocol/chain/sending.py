@@ -72,7 +72,7 @@ class Sending:
         return [effect for file in files for effect in self.push(file)]
 
     def give_up(self, key: FileKey) -> list[ev.Effect]:
-        """Nobody waits for this file any more: push neither it nor the files needed by it alone.
+        """Nobody waits for this file any more: push neither it nor the files that only it needs.
 
         Whoever asks for it again has another attempt with other bytes, and these need the links.
         """
@@ -96,7 +96,7 @@ class Sending:
         return effects
 
     def given_up(self, store: StoreId) -> Set[str]:
-        """Files here, needed nowhere else: their commits have failed."""
+        """Files here that nobody needs elsewhere: their commits have failed."""
         return self._given_up.get(store, frozenset())
 
     def forwarded(self, group: GroupId) -> None:
@@ -159,7 +159,7 @@ class Sending:
         return self._outbox.drop(key)
 
     def groups_asked_for(self) -> set[GroupId]:
-        """Groups to be described by the manager. Their files wait."""
+        """Groups of files that wait for the manager's description of their group."""
         return {key.store.group for key in self._without_group}
 
     def forget_group(self, group: GroupId) -> list[ev.Effect]:

@@ -1,4 +1,4 @@
-"""Helps commits after a while of waiting, and ends them if they wait in vain."""
+"""Helps commits that have waited for a while, and ends those that wait in vain."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class ChainView:
         return self._outbox.pending_bytes()
 
     def given_up(self, store: StoreId) -> Set[str]:
-        """Files here, needed nowhere else: their commits have failed (`Sending.give_up`)."""
+        """Files here that nobody needs elsewhere: their commits have failed (`Sending.give_up`)."""
         return self._sending.given_up(store)
 
     def names_in_use(self, store: StoreId, floor: Version | None) -> set[str]:

@@ -28,7 +28,7 @@ def removable(
     in_use: Iterable[str],
     me: str,
 ) -> tuple[str, ...]:
-    """Names here with copies on `copies` of `members`, or below a floor held by as many of them.
+    """Names here that `copies` of `members` have, or that lie below a floor held by as many of them.
 
     A version goes only as a whole: as many members must each have every file of its closures here. Nothing goes while
     `me` wrote the newest version anywhere, because its executor builds on these files.

@@ -152,7 +152,7 @@ class Attempt:
         return next((names for names in closures if names <= here_before), next(iter(closures), frozenset()))
 
     def fetched(self, here: Catalogue) -> set[tuple[StoreId, str]]:
-        """Files of the used closures that came from other workers during the call, at whoever's request."""
+        """Files of the used closures that came from other workers during the call, no matter who requested them."""
         return {
             (version.store, name)
             for version in self.versions

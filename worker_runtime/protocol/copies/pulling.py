@@ -26,7 +26,7 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file and the workers with it."""
+    """A file and the workers that have it."""
 
     entry: FileEntry
     holders: tuple[Worker, ...]
@@ -60,7 +60,7 @@ class Offers:
         return self._of.keys()
 
     def found(self, store: StoreId) -> dict[str, Found]:
-        """The files of a store, each with the workers with exactly these bytes."""
+        """The files of a store, each with the workers that have exactly these bytes."""
         found: dict[str, Found] = {}
         for name, offers in self._of.get(store, {}).items():
             _, best, _ = min(offers, key=lambda offer: offer[0])
@@ -97,7 +97,7 @@ def finds(
     group: ReplicaGroup | None,
     floor: Callable[[StoreId], Version | None],
 ) -> list[Found]:
-    """The files to pull now, and the workers with each of them.
+    """The files to pull now, and the workers that have each of them.
 
     A file here counts too if a member before this one has other bytes for it: names alone prove nothing. `group` is the
     group as last adopted. `floor` returns the floor of a store.

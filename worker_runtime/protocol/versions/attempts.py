@@ -3,9 +3,9 @@
 A failed query restarts at its newest logged version and writes the next version under a new id. While it fails at the
 same batch, it logs nothing, so no floor rises. Each restart then leaves one more attempt at the version.
 
-An attempt below a later version may be the logged one. All other attempts of former runs are given up. Those of the
-current run can still be logged, and are the newest ones. They are few, because Spark limits how often it repeats a
-task.
+An attempt with a later version built on it may be the logged one. All other attempts of former runs are given up. Those
+of the current run can still be logged, and are the newest ones. They are few, because Spark limits how often it repeats
+a task.
 """
 
 from __future__ import annotations

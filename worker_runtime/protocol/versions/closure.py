@@ -1,4 +1,4 @@
-"""Files to open a version, and files nobody needs any more (ARCHITECTURE.md, "Closure" and "Retention").
+"""Files that open a version, and files that nobody needs any more (ARCHITECTURE.md, "Closure" and "Retention").
 
 Pure bookkeeping over names: a catalogue lists the files of a store on local disk. `holds` is true exactly when Spark's
 `loadWithCheckpointId` can open the version from these files alone. Spark never looks behind the lineage in the
@@ -285,7 +285,7 @@ class Catalogue:
             self._stores[store].discard(name)
 
     def store(self, store: StoreId) -> StoreCatalogue:
-        """The store's catalogue. If nothing of the store is here, an empty catalogue, not kept."""
+        """The store's catalogue. If nothing of the store is here, an empty catalogue that is not kept."""
         found = self._stores.get(store)
         return StoreCatalogue() if found is None else found
 

@@ -101,7 +101,7 @@ class Decoder(Generic[M]):
         return end - start
 
     def close(self) -> None:
-        """Releases the memory of a large message, complete or not read any further."""
+        """Releases the memory of a large message that is complete, or is not read any further."""
         if self._reserved_bytes and self._memory is not None:
             self._memory.release(self._reserved_bytes)
             self._reserved_bytes = 0

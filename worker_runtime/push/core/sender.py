@@ -227,7 +227,7 @@ class PushSender:
         return open_ and not self._files and not self._queue and size_bytes <= self._window.available_bytes
 
     def whole(self, offer: ev.OfferFile) -> bytes:
-        """The frames before the bytes of a whole file, sent at once (see `may_send_whole`)."""
+        """The frames before the bytes of a whole file. All of it is sent at once (see `may_send_whole`)."""
         transfer, size = next(self._transfers), self._window.take(offer.entry.size_bytes)
         begin = _begin_frame(transfer, offer, ask_offset=False)
         self._ended.append(ev.Sent(offer.entry.store, offer.entry.name, size))

@@ -100,7 +100,7 @@ class IncomingFiles:
         return incoming
 
     def suspend(self, entry: FileEntry, incoming: Incoming) -> None:
-        """The transfer broke: keep the received part: the next transfer resumes there.
+        """The transfer broke: keep the received part. The next transfer resumes there.
 
         Raises NoSpaceError, IntegrityError.
         """
@@ -205,7 +205,7 @@ class ReceivedFiles:
         return taken[0]
 
     async def suspend(self, entry: FileEntry, incoming: Incoming) -> None:
-        """The transfer broke: keep the received part: the next transfer resumes there."""
+        """The transfer broke: keep the received part. The next transfer resumes there."""
         await self._threads.run(entry.lane, lambda: self._incoming.suspend(entry, incoming))
 
     async def abort(self, entry: FileEntry, incoming: Incoming) -> None:

@@ -94,7 +94,7 @@ class Partials:
         return None
 
     def trim(self) -> None:
-        """Deletes the oldest partial files: beyond COUNT_MAX, and not resumed for AGE_S_MAX."""
+        """Deletes the oldest partial files: those beyond COUNT_MAX, and those not resumed for AGE_S_MAX."""
         with self._lock:
             newest_first = sorted(self._kept_at, key=lambda key: self._kept_at[key], reverse=True)
             oldest = time.monotonic() - AGE_S_MAX

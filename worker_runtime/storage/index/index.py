@@ -11,8 +11,8 @@ Keys (parts joined by `+` are separated by a NUL byte):
 - `m/<key>`: everything else
 
 Values are lists to which a newer Rhino may append; unknown items are ignored. Writes reach the operating system before
-they return, so they survive kill -9 of the process. `sync` makes them survive a power loss as well. An index with lost
-records does not open (database.py).
+they return, so they survive kill -9 of the process. `sync` makes them survive a power loss as well. An index that has
+lost records does not open (database.py).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class IndexReader:
         self._lineages.loaded()
 
     def first_snapshots(self) -> Iterator[tuple[StoreId, Version]]:
-        """Versions 1 that had a snapshot, not here any more."""
+        """Versions 1 whose snapshot is no longer here."""
         for key, _ in self._entries.scan(b"v/"):
             path, _, checkpoint_id = key.partition("\0")
             if (store := self._store_of(path)) is not None:

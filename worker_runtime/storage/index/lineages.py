@@ -26,7 +26,7 @@ class Lineages:
         self._ends: dict[StoreId, dict[Version, Lineage]] = {}  # by the last version, while the index is being read
 
     def load(self, store: StoreId, version: Version, value: bytes) -> None:
-        """Adds a pointer of the index."""
+        """Adds a pointer that the index contains."""
         self._links.setdefault(store, {})[version] = Version(*json.loads(value)[:2])
 
     def encode(self, store: StoreId, lineage: Sequence[Version]) -> tuple[Any, list[tuple[Version, bytes]]]:

@@ -27,7 +27,7 @@ class StoredFiles:
     """Answers from memory. Changes on the event loop only.
 
     A file is here once its bytes and its index record are durable enough for its job (admission.py). Only then may
-    anyone learn of it, so kill -9 at any moment loses nothing acknowledged.
+    anyone learn of it, so kill -9 at any moment loses nothing that was acknowledged.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ class Written:
     a power loss. The recorded numbers may be too low, never too high: the file reaches the disk only when someone syncs
     it. The file is locked: only one process at a time uses the index. Safe for any thread.
 
-    `required`: the least number of an index at the start. It is the written number, or the synced number after a
+    `required`: the number that an index must have at the start. It is the written number, or the synced number after a
     reboot. None: the file is damaged. `known` is false if the file is new.
     """
 

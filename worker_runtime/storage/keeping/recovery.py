@@ -90,7 +90,7 @@ def clear_temporary(layout: Layout, *more: Path) -> None:
 
 
 def read_again_after_ns(index: Index, boot_id: str, *, failed: bool) -> int | None:
-    """Files with a later arrival may not be on disk. None: all are, because the machine has not been rebooted.
+    """Files that arrived later than this may not be on disk. None: all are, because the machine has not been rebooted.
 
     `failed`: a sync had failed before the reboot, so every file is doubtful.
     """
@@ -126,7 +126,7 @@ def recover_folder(layout: Layout, index: Index, boot_id: str, *, failed: bool) 
 
 
 def recover(layout: Layout, index: Index, boot_id: str, doubtful_after_ns: int | None) -> list[StoredFile]:
-    """The files certainly here. Drops index records without an intact file, and files without a record.
+    """The files that are certainly here. Drops index records without an intact file, and files without a record.
 
     Checks every byte of files that arrived after `doubtful_after_ns`, and of files with a changed time.
     """
@@ -171,7 +171,7 @@ def _remove_orphans(layout: Layout, kept: Iterable[StoredFile]) -> int:
 
 
 def _stored(layout: Layout) -> Iterator[Path]:
-    """Files below `store` with names of Rhino."""
+    """Files below `store` with names that Rhino creates."""
     for folder, _, names in os.walk(layout.store):
         for name in names:
             path = Path(folder, name)

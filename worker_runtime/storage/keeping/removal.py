@@ -20,7 +20,7 @@ from worker_runtime.storage.keeping.trash import Trash
 
 
 class Removal:
-    """Deletes files by the decision of other parts."""
+    """Deletes the files that other parts have decided on."""
 
     def __init__(
         self,
