@@ -186,9 +186,7 @@ class ManagerClient:
         return found
 
     async def name(self, group: GroupId, settings: JobSettings) -> None:
-        """Like `known`, for callers that can do without the group. An unreachable manager is asked later, in the
-        background.
-        """
+        """Like `known`, for callers that do not need the group: an unreachable manager is asked in the background."""
         self._settings[group.job] = settings
         if self._replication.group(group) is None:
             if self.connected:
