@@ -13,7 +13,7 @@ PROCESSES = 2  # one for each core of a small machine
 
 @contextlib.contextmanager
 def burning(processes: int = PROCESSES) -> Iterator[None]:
-    """Meanwhile, processes that do nothing but use the processors."""
+    """Meanwhile, processes do nothing but use the processors."""
     started = [subprocess.Popen([sys.executable, "-c", BURN], stdin=subprocess.DEVNULL) for _ in range(processes)]
     try:
         yield

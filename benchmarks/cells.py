@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 def parser(
     module: str, description: str | None, subjects: Sequence[str], default: Sequence[str]
 ) -> argparse.ArgumentParser:
-    """Options of such a benchmark. `default`: the subjects that run when none are named."""
+    """Options of such a benchmark. `default`: the subjects if none are named."""
 
     def names(text: str) -> Sequence[str]:
         if unknown := [name for name in text.split(",") if name not in subjects]:
@@ -80,7 +80,7 @@ class Cells(Generic[Result]):
         summarise: Callable[[Sequence[Result]], list[Row]],
         describe: Callable[[Result], str],
     ) -> None:
-        """`measure(subject, load, folder, say)` works in `folder`, which is removed; `describe` is one line.
+        """`measure(subject, load, folder, say)` works in `folder`; this is removed afterwards. `describe` is one line.
 
         One cluster may give several results.
         """
@@ -138,7 +138,7 @@ class Cells(Generic[Result]):
 
 
 def _kept_logs(work: Path) -> Path | None:
-    """Beside the folder of the measurement, which is removed; None: there are none."""
+    """Beside the removed folder of the measurement; None: there are none."""
     logs = work / "cluster" / "logs"
     if not logs.is_dir():
         return None
@@ -147,7 +147,7 @@ def _kept_logs(work: Path) -> Path | None:
 
 @dataclass(slots=True)
 class _Progress:
-    """Shows what a measurement is at."""
+    """Shows the present step of a measurement."""
 
     progress: Progress
     task: TaskID

@@ -24,7 +24,7 @@ def folder(text: str) -> Path:
 
 
 def show(table: Table) -> None:
-    """On standard output, as wide as it is when that is no terminal."""
+    """On standard output, in full width if that is no terminal."""
     console = Console()
     (console if console.is_terminal else Console(width=200)).print(table)
 

@@ -1,4 +1,4 @@
-"""Events that are marked on the timeline of a measurement's batches."""
+"""Events on the timeline of a measurement's batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""When and from where executors loaded state: not Spark's progress metrics tell, but the log of its RocksDB wrapper."""
+"""Times and sources of the executors' loads of state: Spark's progress metrics lack them, the log of its RocksDB
+wrapper has them.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ def loads_of(workers: Iterable[LocalWorker]) -> list[StateLoad]:
 
 
 def parse(worker_id: str, lines: Iterable[str]) -> Iterator[StateLoad]:
-    """Loads in an executor's log whose lines begin with milliseconds since the epoch."""
+    """Loads in an executor's log. Its lines begin with milliseconds since the epoch."""
     open_loads: dict[int, StateLoad] = {}
     prepared: dict[int, StateLoad] = {}
     for line in lines:
@@ -95,7 +97,7 @@ def parse(worker_id: str, lines: Iterable[str]) -> Iterator[StateLoad]:
 
 
 def places(loads: Iterable[StateLoad]) -> dict[int, str]:
-    """Worker of the newest version of each partition: where it runs now."""
+    """Worker of the newest version of each partition: it runs there now."""
     return {partition: load.worker_id for partition, load in newest_loads(loads).items()}
 
 
@@ -110,9 +112,9 @@ def newest_loads(loads: Iterable[StateLoad]) -> dict[int, StateLoad]:
 
 
 def moved_loads(loads: Iterable[StateLoad], before: Mapping[int, StateLoad], since_ms: float) -> list[StateLoad]:
-    """Loads since then by other executors than those of `before`, by partition; others are of no concern.
+    """Loads after `since_ms` by other executors than those of `before`, by partition; others are of no concern.
 
-    By executor, not worker: one that was started on the same worker has nothing of the former's state.
+    By executor, not worker: a new one on the same worker has nothing of the former's state.
     """
     return [
         load

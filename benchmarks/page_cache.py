@@ -1,7 +1,7 @@
 """Whether files are in the page cache: on a node with memory to spare they are, but the kernel may have taken it back.
 
-Copies that came in long ago and that nobody reads are the first to go. A load that follows then reads from the disk,
-as often as it looks for a key, so without knowing which it was two figures cannot be compared.
+Old copies without readers are the first to go. A later load then reads from the disk, as often as it looks for a key.
+So two figures can be compared only if both are known to come from the same place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CHUNK = 4 << 20
 
 
 def bring_in(files: Iterable[Path]) -> None:
-    """Returns when all of them have been read. Files that vanish meanwhile are left out."""
+    """Returns when all of them have been read. Vanished files are left out."""
     buffer = bytearray(_CHUNK)
     for path in files:
         try:
@@ -28,7 +28,7 @@ def bring_in(files: Iterable[Path]) -> None:
 
 
 def evict(files: Iterable[Path]) -> None:
-    """Drops the files from the page cache, so that the next reader reads the disk. Files that vanish are skipped."""
+    """Drops the files from the page cache: the next reader reads the disk. Vanished files are skipped."""
     for path in files:
         try:
             with path.open("rb", buffering=0) as file:
@@ -39,6 +39,6 @@ def evict(files: Iterable[Path]) -> None:
 
 
 def disk_reads() -> int:
-    """Reads that all disks of this machine have carried out since it was started."""
+    """Reads of all disks of this machine since its start."""
     counters = psutil.disk_io_counters()
     return counters.read_count if counters is not None else 0

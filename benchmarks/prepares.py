@@ -1,4 +1,4 @@
-"""How long a sidecar takes to say that a replica can be opened: `Prepare` of the newest version, many times."""
+"""Time until a sidecar says that a replica can be opened: `Prepare` of the newest version, many times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CALL_TIMEOUT_S = 60.0
 
 
 def replica_prepares(run: Running, rounds: int) -> list[float]:
-    """Milliseconds of `rounds` calls for each virtual node at each worker that has a whole replica of it."""
+    """Milliseconds of `rounds` calls for each virtual node at each worker with a whole replica of it."""
     overview = fetch_overview(run.cluster.manager)
     job = next(j.job for j in overview.jobs if j.name == QUERY_NAME)
     replicas = {
@@ -40,7 +40,7 @@ def replica_prepares(run: Running, rounds: int) -> list[float]:
 
 
 def _newest(run: Running, job: str, partitions: list[int]) -> list[StoreVersion]:
-    """The versions that the commit log names for the last batch."""
+    """The commit log's versions of the last batch."""
     batch = run.watch.committed()
     logged = json.loads((run.checkpoint / "commits" / str(batch)).read_text().splitlines()[-1])
     ids = logged["stateUniqueIds"]["0"]

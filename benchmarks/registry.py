@@ -1,4 +1,4 @@
-"""Which benchmarks and workloads there are, and the arguments of their quick runs."""
+"""The benchmarks and workloads, and the arguments of their quick runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Run:
 
 
 def found() -> tuple[str, ...]:
-    """Names of the packages that can be run."""
+    """Names of the runnable packages."""
     return tuple(sorted(_modules()))
 
 
@@ -42,14 +42,16 @@ def module_of(benchmark: str) -> str:
 
 
 def quick_runs(benchmark: str) -> tuple[Run, ...]:
-    """The runs that the package lists as `QUICK`, one line of arguments each. Empty if it lists none."""
+    """The runs in the package's `QUICK`, one line of arguments each. Empty if it lists none."""
     package = importlib.import_module(_modules()[benchmark])
     listed: tuple[str, ...] = getattr(package, "QUICK", ())
     return tuple(Run(benchmark, number, tuple(line.split())) for number, line in enumerate(listed, start=1))
 
 
 def judged(benchmark: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Columns of the reports that a comparison judges: those of which less is better, and of which more is."""
+    """The report columns that a comparison judges: those with lower-is-better figures, and those with higher-is-better
+    figures.
+    """
     package = importlib.import_module(_modules()[benchmark])
     return getattr(package, "LOWER_IS_BETTER", ()), getattr(package, "HIGHER_IS_BETTER", ())
 

@@ -16,14 +16,14 @@ SMALL_BYTES = 20_000_000  # a state whose compactions nobody notices
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`files`: sizes in bytes of the data files that it names, by name."""
+    """`files`: sizes in bytes of its data files, by name."""
 
     version: int
     files: dict[str, int]
 
 
 def whole_snapshots(stores: Sequence[Path], oldest: int, copies: int) -> list[Snapshot]:
-    """Those of version `oldest` or newer of which each file is in so many of `stores`, in order.
+    """The snapshots of version `oldest` or newer with each file in `copies` of `stores`, in order.
 
     `stores`: the folders of one partition on all workers.
     """
@@ -48,9 +48,10 @@ def whole_snapshots(stores: Sequence[Path], oldest: int, copies: int) -> list[Sn
 def between_compactions(found: Sequence[Snapshot]) -> bool:
     """A compaction lies behind, whole, and the next one is two snapshots or more away.
 
-    RocksDB merges four flushed tables into a level at a time. With tables of random keys that may write a level anew
-    with every fourth snapshot: the one after the compaction has it, and the third after that begins the next one. Four
-    without tell that the level is empty. `found`: of one partition, in order, whole, also those collected meanwhile.
+    RocksDB merges four flushed tables into a level at a time. With tables of random keys a level may be written anew
+    with every fourth snapshot: the one after the compaction has it, and the third after this one begins the next
+    compaction. Four without one show an empty level. `found`: of one partition, in order, whole, also those collected
+    meanwhile.
     """
     if found and sum(found[-1].files.values()) <= SMALL_BYTES:
         return True

@@ -1,6 +1,6 @@
 """The query of the Spark benchmarks: `groupBy(k).agg(max(p))` over incompressible values, and the cluster it runs on.
 
-Its state is built up first, in large batches; small batches that update keys at random follow without a restart.
+Its state is built up first, in large batches; small batches follow without a restart. They update keys at random.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ class Load:
 
 
 def stream(spark: SparkSession, load: Load, change: Callable[[DataFrame], DataFrame] = lambda rows: rows) -> DataFrame:
-    """The query's result. Rows follow from their number alone, so that a retry makes the same ones.
+    """The query's result. Rows follow from their number alone, so a retry makes the same ones.
 
-    `change` is applied to the input, whose column `value` has the number of the row.
+    `change` is applied to the input. The input's column `value` has the number of the row.
     """
     rows = (
         spark.readStream.format("rate-micro-batch")
@@ -102,7 +102,7 @@ def stream(spark: SparkSession, load: Load, change: Callable[[DataFrame], DataFr
 
 @dataclass(slots=True)
 class Doing:
-    """The present step of a measurement, for a person who waits for it or finds it interrupted."""
+    """The present step of a measurement, for a waiting person, or after an interruption."""
 
     what: str = "building the state"
 
@@ -153,11 +153,11 @@ class Running:
         os.sync()  # state that took hours would be on disk; what is not holds up every fsync of a database
 
     def wait_between_snapshots(self) -> None:
-        """Returns as soon as a batch is logged midway between two snapshots of which the first is whole everywhere.
+        """Returns as soon as a batch is logged midway between two snapshots. The first is whole everywhere then.
 
-        The batches around a snapshot take up to twice as long, with Spark's own provider as well: what is measured must
-        not fall on one by chance. And executors write it some seconds after it is made: a load before that replays the
-        changelogs since the one before, too. RunError when snapshots are never in time.
+        The batches around a snapshot take up to twice as long, with Spark's own provider as well: a measurement must
+        not fall on one by chance. And executors write a snapshot some seconds after it is made: an earlier load replays
+        the changelogs since the snapshot before, too. RunError when snapshots are never in time.
         """
         self.doing.what = "waiting until midway between two whole snapshots"
         first = looked = self.watch.committed()
@@ -182,7 +182,7 @@ class Running:
 
     def _has_snapshot(self, version: int) -> bool:
         """Whether every partition has it, with as many copies as are kept, or one less than a round older: a partition
-        that was loaded from an older snapshot writes its next ones before those of the others, from then on.
+        loaded from an older snapshot writes its next ones before those of the others, from then on.
         """
         stores = map(self._stores, range(self.partitions))
         oldest = version - SNAPSHOT_BATCHES + 1
@@ -198,7 +198,7 @@ class Running:
         return [root / "0" / str(partition) for root in (rhino if self.cluster.manager else stock)]
 
     def steady(self, count: int) -> list[Batch]:
-        """The newest `count` batches that did not build."""
+        """The newest `count` batches after the build-up."""
         done = self.watch.batches(self.watch.committed())
         return [b for b in done if b.batch_id > self.load.building_batches][-count:]
 

@@ -50,12 +50,12 @@ def _own_cpu_s(pid: int) -> float:
 
 
 def peak_resident_bytes(pid: int) -> int:
-    """The highest resident size that the process has had."""
+    """The highest resident size of the process so far."""
     return _status_bytes(pid, "VmHWM")
 
 
 def anonymous_bytes(pid: int) -> int:
-    """Memory of the process that no file is behind: what it has allocated."""
+    """Memory of the process without a file behind it: its allocations."""
     return _status_bytes(pid, "RssAnon")
 
 

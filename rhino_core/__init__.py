@@ -1,1 +1,1 @@
-"""The ground that every process of Rhino shares: vocabulary, contract of protocol cores, journal, logs and settings."""
+"""The common ground of all processes of Rhino: vocabulary, contract of protocol cores, journal, logs and settings."""

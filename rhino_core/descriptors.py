@@ -97,7 +97,7 @@ class LogShares:
 
 
 class Reserve:
-    """One spare descriptor, which is released to accept and close a connection that cannot be served.
+    """One spare descriptor. It is released to accept and close a connection if no descriptor is left to serve it.
 
     Otherwise the connection would stay in the listener's queue, and the listener would be woken for it again and again.
     """

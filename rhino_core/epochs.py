@@ -11,7 +11,7 @@ _YEAR_S = 366 * 86_400
 
 
 def generation_ceiling() -> int:
-    """Highest generation that a manager accepts from another process: the present time plus ten years, in milliseconds.
+    """Highest generation accepted by a manager from another process: the present time plus ten years, in milliseconds.
 
     A first generation is the manager's clock in milliseconds, and each start raises it. A manager can therefore always
     exceed an accepted claim.

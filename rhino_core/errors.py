@@ -33,7 +33,7 @@ class LocalProtocolError(RhinoError):
 
 
 class RemoteProtocolError(RhinoError):
-    """The other process sent something that the protocol does not allow."""
+    """The other process sent a message that the protocol does not allow."""
 
 
 class InvalidSettingError(RhinoError, ValueError):
@@ -45,7 +45,7 @@ class InvalidRequestError(RhinoError, ValueError):
 
 
 class UnknownError(RhinoError, LookupError):
-    """The request names a job, virtual node, worker, handover or file that does not exist."""
+    """The request names an unknown job, virtual node, worker, handover or file."""
 
 
 class AlreadyThereError(RhinoError):
@@ -53,7 +53,7 @@ class AlreadyThereError(RhinoError):
 
 
 class ConflictError(RhinoError):
-    """The request overlaps with an operation that is in progress."""
+    """The request overlaps with an operation in progress."""
 
 
 class PreconditionError(RhinoError):
@@ -61,7 +61,7 @@ class PreconditionError(RhinoError):
 
 
 class StaleEpochError(PreconditionError):
-    """The caller acted under an epoch older than one that this process has seen."""
+    """The caller acted under an older epoch than the newest seen by this process."""
 
     def __init__(self, current: object, received: object) -> None:
         super().__init__(f"stale epoch {received}: this process has seen {current}; fetch the group again")
@@ -82,7 +82,7 @@ class UnavailableError(RhinoError):
 
 
 class CopiesTimeoutError(UnavailableError):
-    """Too few members confirmed a version as long as bytes moved, and for the commit timeout after that."""
+    """Too few members confirmed a version while bytes moved, and for the commit timeout afterwards."""
 
 
 class NoSpaceError(RhinoError):

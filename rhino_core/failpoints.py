@@ -1,4 +1,4 @@
-"""Named points where a test can kill or fail a real daemon: before and after each step that persists something.
+"""Named points for a test to kill or fail a real daemon: before and after each step with a persistent effect.
 
 The environment variable RHINO_FAILPOINTS arms them. Commas separate several entries. The actions are:
 
@@ -10,9 +10,9 @@ The environment variable RHINO_FAILPOINTS arms them. Commas separate several ent
 The points of a Spark driver are in Scala (spark_connector/scala/rhino/modify/Failpoints.scala): `stop` and `kill`, at
 every hit.
 
-Every point is declared here, and `hit` names it. An unarmed process does not look at the names, so that a point costs
-next to nothing. An armed one, and one in which `refuse_unknown` was called, refuses a name that is not declared. Tests
-enumerate `NAMES`.
+Every point is declared here, and `hit` names it. An unarmed process does not look at the names, so a point costs next
+to nothing. An armed one refuses an undeclared name, and so does any process after `refuse_unknown`. Tests enumerate
+`NAMES`.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def arm(environment: Mapping[str, str]) -> None:
 
 
 def refuse_unknown() -> None:
-    """From now on, `hit` refuses names that are not declared. Test runs call it."""
+    """From now on, `hit` refuses undeclared names. Test runs call it."""
     global _refusing_unknown
     _refusing_unknown = True
     _update_active()
@@ -152,7 +152,7 @@ def refuse_unknown() -> None:
 
 @contextlib.contextmanager
 def recording() -> Iterator[set[str]]:
-    """For tests: collects the names of the points that this process hits inside of the context."""
+    """For tests: collects the names of the points hit by this process inside of the context."""
     reached: set[str] = set()
     _recordings.append(reached)
     _update_active()
@@ -164,10 +164,9 @@ def recording() -> Iterator[set[str]]:
 
 
 def hit(name: str) -> None:
-    """Performs the action for which the point is armed, if any.
+    """Performs the action of an armed point.
 
-    Raises LocalProtocolError for a name that is not declared, while anything is armed or recorded, and after
-    `refuse_unknown`.
+    Raises LocalProtocolError for an undeclared name, while anything is armed or recorded, and after `refuse_unknown`.
     """
     if _active:
         _reach(name)

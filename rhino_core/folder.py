@@ -94,7 +94,7 @@ def _check(folder: Path, kind: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Syncs the folder itself, so that the names in it are on disk. Raises OSError."""
+    """Syncs the folder itself: the names in it are then on disk. Raises OSError."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

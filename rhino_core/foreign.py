@@ -1,7 +1,7 @@
 """One reader of files that somebody else may have written. Their parsers have one error.
 
-Nothing here follows a link or waits for a pipe, and a file that is too large is not read. A file whose content becomes
-code, or a decision of this process, is read as an *own* one: no other Unix user can have written it.
+Nothing here follows a link or waits for a pipe, and too large a file is not read. If the content becomes code, or a
+decision of this process, the file is read as an *own* one: no other Unix user can have written it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WRITERS = stat.S_IWGRP | stat.S_IWOTH
 
 @contextlib.contextmanager
 def reading(what: object) -> Iterator[None]:
-    """Raises IntegrityError, which names `what`, in place of all that a parser raises for damaged content."""
+    """Raises IntegrityError in place of a parser's errors for damaged content. Its message names `what`."""
     try:
         yield
     except DAMAGE as error:
@@ -37,9 +37,9 @@ def reading(what: object) -> Iterator[None]:
 def read_bytes(path: Path, *, own: bool = False, most_bytes: int = MOST_BYTES) -> bytes:
     """Returns the content of a regular file.
 
-    Raises IntegrityError for a link, for what is no file, and for more than `most_bytes`. `own`: also raises
-    AccessDeniedError if another Unix user has written the file, or could. Raises OSError for a file that is missing or
-    cannot be read.
+    Raises IntegrityError for a link, for anything but a regular file, and for more than `most_bytes`. `own`: also
+    raises AccessDeniedError if another Unix user has written the file, or could. Raises OSError for a missing or
+    unreadable file.
     """
     if own:
         require_closed(path.absolute().parent)
@@ -60,7 +60,7 @@ def read_bytes(path: Path, *, own: bool = False, most_bytes: int = MOST_BYTES) -
 
 
 def read_text(path: Path, *, own: bool = False) -> str:
-    """Raises as `read_bytes`, and IntegrityError for what is no UTF-8."""
+    """Raises as `read_bytes`, and IntegrityError unless the content is UTF-8."""
     content = read_bytes(path, own=own)
     with reading(path):
         return content.decode()
@@ -77,7 +77,7 @@ def read_json(path: Path, *, own: bool = False) -> dict[str, Any]:
 
 
 def numbers(folder: Path) -> list[int]:
-    """Returns the numbers that are names in the folder, in order. Other names do not count. Empty: no such folder."""
+    """Returns the numbers among the names in the folder, in order. Other names do not count. Empty: no such folder."""
     try:
         return sorted(int(name) for name in os.listdir(folder) if _NUMBER.fullmatch(name))
     except (FileNotFoundError, NotADirectoryError):
@@ -85,9 +85,9 @@ def numbers(folder: Path) -> list[int]:
 
 
 def require_closed(folder: Path) -> None:
-    """Raises AccessDeniedError if another Unix user than this process's or root can change what is in the folder.
+    """Raises AccessDeniedError if another Unix user than this process's or root can change the content of the folder.
 
-    The folders above must be closed to others as well, or sticky, as /tmp is: nobody else renames what is below then.
+    The folders above must be closed to others as well, or sticky, as /tmp is: nobody else renames their content then.
     """
     real = Path(os.path.realpath(folder))
     for place in (real, *real.parents):
@@ -101,7 +101,7 @@ def require_closed(folder: Path) -> None:
 
 
 def is_open(folder: os.stat_result, *, direct: bool) -> bool:
-    """Whether other users can replace what is in the folder. `direct`: the file itself is in it."""
+    """Whether other users can replace the content of the folder. `direct`: the file itself is in it."""
     private = folder.st_gid in (ROOT, folder.st_uid)  # a user's private group has the user's number
     writers = folder.st_mode & (stat.S_IWOTH if private else _WRITERS)
     return bool(writers) and (direct or not folder.st_mode & stat.S_ISVTX)

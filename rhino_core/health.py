@@ -1,4 +1,4 @@
-"""The health of a daemon: named checks, which gRPC health, HTTP and metrics report alike."""
+"""The health of a daemon: named checks. gRPC health, HTTP and metrics report them alike."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Report:
 class Health:
     """`alive`: the process can do its work; otherwise it should be restarted or repaired.
 
-    `ready`: the process does its work with all that it depends on; this includes `alive`. Until `begin` is called, the
+    `ready`: the process does its work with all its dependencies; this includes `alive`. Until `begin` is called, the
     process is alive and not ready.
     """
 
@@ -62,7 +62,7 @@ class Notifier:
         self._sent = ""
 
     def report(self, ready: Report) -> None:
-        """Reports the health to systemd. The first call also reports that the unit has started."""
+        """Reports the health to systemd. The first call also reports the start of the unit."""
         failing = [f"{name}: {why}" for name, why in ready.failures.items() if why]
         message = f"STATUS=not ready: {'; '.join(failing)}" if failing else "STATUS=ready"
         message = message.replace("\n", " ")

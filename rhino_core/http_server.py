@@ -1,4 +1,4 @@
-"""A small HTTP or HTTPS server for monitoring, which strangers cannot keep from others.
+"""A small HTTP or HTTPS server for monitoring. Strangers cannot keep it from others.
 
 Each connection has one request. When there is no room for a further connection, the oldest one without a complete
 request is closed, and only then the oldest of the others.
@@ -37,7 +37,7 @@ Pages: TypeAlias = Callable[[bytes, Callable[[], str]], Page]  # of a path, and 
 
 
 class Https(Protocol):
-    """How connections are encrypted, and who may read what is not for everybody."""
+    """Encryption of connections, and the right to read pages that are not for everybody."""
 
     @property
     def context(self) -> ssl.SSLContext: ...
@@ -61,9 +61,9 @@ async def serving(
 ) -> AsyncIterator[int]:
     """Serves the pages while the context is open, and yields the port. Port 0 selects a free one.
 
-    `what` names the pages in log lines and in the setting `--<what>-port`. `closed` counts the connections that were
-    closed without an answer, by reason. `https`: None: plain HTTP. Raises UnavailableError for an address in use, and
-    for a host that is none of this machine.
+    `what` names the pages in log lines and in the setting `--<what>-port`. `closed` counts the connections closed
+    without an answer, by reason. `https`: None: plain HTTP. Raises UnavailableError for an address in use, and for a
+    host of another machine.
     """
     host = host.strip("[]")
     try:
@@ -198,7 +198,7 @@ class _Server:
 
 
 def reply(pages: Pages, request: bytes, refusal: Callable[[], str] = lambda: "") -> bytes:
-    """The answer to a request. `refusal`: why the caller may not read what is not for everybody."""
+    """The answer to a request. `refusal`: why the caller may not read pages that are not for everybody."""
     method, _, rest = request.partition(b" ")
     path = rest.split(b" ", 1)[0].split(b"?", 1)[0]
     if method not in (b"GET", b"HEAD"):

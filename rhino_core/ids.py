@@ -1,4 +1,4 @@
-"""The vocabulary that all processes share. docs/concepts.md ("All words") defines each term."""
+"""The common vocabulary of all processes. docs/concepts.md ("All words") defines each term."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ PROCESS_BITS, COUNT_BITS = 20, 32  # bits of an epoch's counter: process number,
 class Epoch(NamedTuple):
     """Epoch of a group: (manager generation, counter), ordered. It fences the membership of the group.
 
-    The upper bits of the counter are the process number, which a manager process draws at random. So two managers with
-    the same generation never issue the same epoch.
+    The upper bits of the counter are the process number. A manager process draws it at random. So two managers with the
+    same generation never issue the same epoch.
     """
 
     generation: int
@@ -96,8 +96,8 @@ class VirtualNode(NamedTuple):
 class Worker:
     """A worker with one incarnation. `peer_address` is "host:port" of its sidecar's peer service.
 
-    `zone` and `rack` say where it is; empty: unknown. Only registrations and the manager's record of the worker have
-    them, members of groups have not. So workers are equal without them.
+    `zone` and `rack`: its place; empty: unknown. Only registrations and the manager's record of the worker have them,
+    members of groups have not. So workers are equal without them.
     """
 
     worker_id: str
@@ -195,14 +195,14 @@ class FileKind(enum.Enum):
 
 
 class Lane(enum.Enum):
-    """COMMIT: changelogs and zips, for which a task waits. BULK: data files, which must not delay the commit lane."""
+    """COMMIT: changelogs and zips. A task waits for them. BULK: data files. They must not delay the commit lane."""
 
     COMMIT = "commit"
     BULK = "bulk"
 
 
 class Source(enum.Enum):
-    """Where the files of a prepared version came from, ordered from best to worst within a virtual node."""
+    """Origin of the files of a prepared version, ordered from best to worst within a virtual node."""
 
     EMPTY = "empty"
     LOCAL = "local"
@@ -314,7 +314,7 @@ class FileEntry:
 
     @property
     def branch_source(self) -> StoreId | None:
-        """The store of another job whose file of this name has identical bytes, if this is a file of a branch."""
+        """For a file of a branch: the store of another job, with identical bytes in its file of this name."""
         if not self.branch_of:
             return None
         operator = self.store.operator if self.branch_operator is None else self.branch_operator
@@ -322,7 +322,7 @@ class FileEntry:
 
     @property
     def content(self) -> str:
-        """A name that all files of the store with identical bytes share, as reported by their writer."""
+        """A common name of all files of the store with identical bytes, as reported by their writer."""
         return self.same_as or self.name
 
     @property

@@ -39,7 +39,7 @@ class Acknowledged:
     """
 
     def __init__(self, path: Path) -> None:
-        """Creates the file if necessary. Raises OSError if that fails."""
+        """Creates the file if necessary. Raises OSError."""
         self.path = path
         new = not path.exists()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -83,14 +83,14 @@ class Journal:
     """JSON values under string keys. Raises UnavailableError while another process has the journal open.
 
     `generation` identifies one opening of the journal. Every open raises it and syncs it before anything uses it. The
-    first generation is the wall clock in milliseconds. So it is above every generation of a lost former journal: that
-    one began with an earlier time, and was opened less often than once per millisecond.
+    first generation is the wall clock in milliseconds. So it is above every generation of a lost former journal: the
+    former one began with an earlier time, and was opened less often than once per millisecond.
 
     An empty journal is accepted only with `bootstrap`; otherwise PreconditionError is raised. Without this check a
     manager that lost its disk would place all groups anew. The journal is `fresh` from then until `settle`, also over
     restarts: the workers of a former journal may not have registered yet.
 
-    RocksDB treats a damaged record of its log as the incomplete end after a killed process: it drops that record and
+    RocksDB treats a damaged record of its log as the incomplete end after a killed process: it drops this record and
     all later ones. To detect this, the journal counts its writes and stores the count in a separate file. If it has
     fewer writes than were acknowledged, or cannot be read, IntegrityError is raised before anything is changed.
     """
@@ -152,8 +152,8 @@ class Journal:
     def write(self, values: Mapping[str, Any], gone: Iterable[str] = (), *, generation: int = 0) -> None:
         """Writes all values, deletes the keys in `gone` and raises the generation, atomically and with one sync.
 
-        Durable on return. `generation` is one that a sidecar saw under a lost journal: afterwards this journal's is
-        that one or higher. Raises LocalProtocolError for a generation that no manager can have issued.
+        Durable on return. `generation`: seen by a sidecar under a lost journal; afterwards this journal's generation is
+        at least as high. Raises LocalProtocolError for a generation that no manager can have issued.
         """
         if generation > issued_ceiling():  # no later start of a manager could exceed it
             raise LocalProtocolError(f"generation {generation}: is not to be journalled, no manager can have issued it")
@@ -173,7 +173,7 @@ class Journal:
         hit("journal.write.after")
 
     def settle(self) -> None:
-        """All that sidecars know of a former journal is here by now: the next opening is not fresh."""
+        """The sidecars' whole knowledge of a former journal is here by now: the next opening is not fresh."""
         self._write({_SETTLED: True})
 
     def _write(self, values: Mapping[str, Any], gone: Iterable[str] = ()) -> None:
@@ -199,7 +199,7 @@ class Journal:
         return None if text is None else json.loads(str(text))
 
     def items(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
-        """Yields the keys that begin with `prefix`, in order, with their values."""
+        """Yields the keys with this `prefix`, in order, with their values."""
         start = _KEY_PREFIX + prefix
         for key, text in scan(self._db, start):
             if not str(key).startswith(start):

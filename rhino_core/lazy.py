@@ -1,4 +1,4 @@
-"""Public names of a package that are imported on first use."""
+"""Public names of a package, imported on first use."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The versions before a changelog, stored compactly for stores that run for long without a snapshot.
+"""The versions before a changelog, stored compactly for stores without a snapshot for a long time.
 
-The lineage of a version is the lineage of its predecessor plus the predecessor itself. As tuples, the lineages
-of n versions take n²/2 entries in memory, on disk and in messages. Therefore the lineages of one branch share one list.
+The lineage of a version is the lineage of its predecessor plus the predecessor itself. As tuples, the lineages of n
+versions take n²/2 entries in memory, on disk and in messages. Therefore the lineages of one branch share one list.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LONG = 32  # shorter lineages are plain tuples; with the default snapshot interv
 
 
 class Lineage(Sequence[Version]):
-    """Versions, oldest first: a slice of a branch's list, which only grows. Equals a tuple of the same versions."""
+    """Versions, oldest first: a slice of a branch's list. This list only grows. Equals a tuple of the same versions."""
 
     __slots__ = ("_branch", "_start", "_stop")
 
@@ -89,7 +89,8 @@ class Lineage(Sequence[Version]):
 
 def joined(before: Sequence[Version], lineage: Sequence[Version]) -> Sequence[Version]:
     """Returns `lineage` as a slice of the branch of `before`, the lineage of its last version, if it is long and
-    continues that branch."""
+    continues this branch.
+    """
     if len(lineage) < LONG or isinstance(lineage, Lineage):
         return lineage
     branch = Lineage.of(before)
@@ -114,5 +115,5 @@ def union(lineages: Iterable[Sequence[Version]]) -> set[Version]:
 
 
 def plain(lineage: Sequence[Version]) -> Sequence[Version]:
-    """Converts a lineage for JSON, which writes tuples as lists."""
+    """Converts a lineage for JSON. JSON writes tuples as lists."""
     return lineage if isinstance(lineage, tuple) else list(lineage)

@@ -20,8 +20,8 @@ def _extra(record: logging.LogRecord) -> dict[str, object]:
 class JsonFormatter(logging.Formatter):
     """Fields: time (UTC, ISO 8601), level, logger, message, exception, and every `extra` of the call.
 
-    The names of extras are constants in the source, never data. `logging` raises KeyError for a name that each record
-    has, such as "name" or "process". An extra with the name of a field above gets a trailing underscore.
+    The names of extras are constants in the source, never data. `logging` raises KeyError for a name in use by all
+    records, such as "name" or "process". An extra with the name of a field above gets a trailing underscore.
     """
 
     def format(self, record: logging.LogRecord) -> str:

@@ -52,7 +52,7 @@ class CommonMetrics(Collector):
 
 
 class AuditMetrics(Collector):
-    """`missing` returns the number of lines that could not be written since the start."""
+    """`missing` returns the number of lines lost since the start."""
 
     def __init__(self, registry: CollectorRegistry, missing: Callable[[], int]) -> None:
         self._missing = missing
@@ -77,8 +77,8 @@ async def exporting(
 ) -> AsyncIterator[int]:
     """Serves the registry and the health while the context is open, and yields the port. Port 0 selects a free one.
 
-    `https`: None: plain HTTP. `closed`: also of other servers that these metrics cover. Raises UnavailableError when
-    the address is in use.
+    `https`: None: plain HTTP. `closed`: also of the other servers in these metrics. Raises UnavailableError when the
+    address is in use.
     """
     closed = Counter() if closed is None else closed
     CommonMetrics(registry, health, closed)

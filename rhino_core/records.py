@@ -2,8 +2,7 @@
 
 A newer version may have written a record before the user returned to this one. It may have added fields, but no list
 elements: unknown fields are ignored. It may have added values of an enumeration: these are mapped to a known value, or
-the record is refused with an error that mentions the version. A field that an older version did not write has its
-default.
+the record is refused with an error about the version. A field not written by an older version has its default.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Record:
 
 
 class _Place(NamedTuple):
-    """The name of the record that is being read, for messages, and substitutes for unknown values of enumerations."""
+    """The name of the record being read, for messages, and substitutes for unknown values of enumerations."""
 
     what: str
     substitutes: Substitutes
@@ -47,7 +46,7 @@ class _Place(NamedTuple):
 
 
 def encode(value: object) -> Any:
-    """The JSON value of a record. Tuples stay tuples, which JSON writes as lists."""
+    """The JSON value of a record. Tuples stay tuples: JSON writes them as lists."""
     if dataclasses.is_dataclass(value):
         return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):
@@ -61,7 +60,7 @@ def encode(value: object) -> Any:
 def decode(kind: type[T], value: Any, what: str, substitutes: Substitutes | None = None) -> T:
     """The record of a JSON value. `what` names the record. `substitutes` stand for unknown values of enumerations.
 
-    Raises PreconditionError for a value that only a newer version knows, and IntegrityError for what is no such record.
+    Raises PreconditionError for a value that only a newer version knows, and IntegrityError for any other value.
     """
     decoded: T = _decoder(cast(Any, kind))(value, _Place(what, substitutes or {}))
     return decoded
@@ -129,7 +128,7 @@ def _dataclass(kind: Any, value: Any, place: _Place) -> Any:
 
 
 def known_fields(kind: type, record: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of the record that the dataclass `kind` has."""
+    """Returns the record's fields of the dataclass `kind`."""
     names = {field.name for field in dataclasses.fields(kind)}
     return {name: value for name, value in record.items() if name in names}
 

@@ -1,7 +1,7 @@
 """When to try again: the pauses between attempts, and the loops around them. All times are seconds.
 
-Calls that may fail for a while run on tenacity (`calls`, `calls_sync`, `until_resolved`). Sessions that are opened
-again whenever they break take their pauses from a `Backoff`.
+Calls that may fail for a while run on tenacity (`calls`, `calls_sync`, `until_resolved`). Sessions are opened again
+whenever they break. They take their pauses from a `Backoff`.
 """
 
 from __future__ import annotations

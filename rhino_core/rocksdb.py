@@ -1,4 +1,4 @@
-"""Settings that bound the memory and the logs of a RocksDB that is open for months."""
+"""Bounds for the memory and the logs of a RocksDB open for months."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def bounded(*, raw_mode: bool) -> Options:
 def scan(db: Rdict, from_key: Any = None) -> Iterator[tuple[Any, Any]]:
     """Yields entries in order, from the first one or from `from_key` onwards.
 
-    Raises RocksDB's error for a damaged block, at which `Rdict.items` would stop silently.
+    Raises RocksDB's error for a damaged block. `Rdict.items` would stop there silently.
     """
     cursor = db.iter()
     if from_key is None:

@@ -32,7 +32,7 @@ class Machine(Protocol[HandledT, ReturnedT]):
         ...
 
     def next_deadline(self) -> float | None:
-        """Returns the monotonic time (seconds) at which the core needs a Tick event, or None."""
+        """Returns the monotonic time (seconds) of the core's next Tick event, or None."""
         ...
 
     def check_invariants(self) -> None:
@@ -41,7 +41,7 @@ class Machine(Protocol[HandledT, ReturnedT]):
 
 
 class Ports(Protocol[WantedT]):
-    """The outside of a core. No method waits: what takes time is a task, and its result comes back as an event."""
+    """The outside of a core. No method waits: long work is a task, and its result comes back as an event."""
 
     def persist(self, effects: Sequence[WantedT]) -> None:
         """Writes the records of one event, atomically. They are durable on return."""
@@ -55,8 +55,8 @@ class Ports(Protocol[WantedT]):
 class Runner(Generic[EventT, EffectT]):
     """Runs one core. An event is handled with all its effects before the next one: persist, then publish in order.
 
-    One failure rule: when effects cannot be persisted or published, the core is ahead of what others know. Then nothing
-    more is handled or published, and `run` raises the error, so that the process ends. An error of the core itself has
+    One failure rule: when effects cannot be persisted or published, the core is ahead of the knowledge of others. Then
+    nothing more is handled or published, and `run` raises the error to end the process. An error of the core itself has
     no effects: it goes to the caller of `handle`, be it a refusal or a bug. Nobody waits for a posted event, so there
     it is a failure.
     """

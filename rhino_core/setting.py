@@ -55,11 +55,11 @@ POSITIVE = Rule("above 0", lambda value, settings: value > 0)
 class Setting:
     """The declaration of a setting, in the annotation of its field.
 
-    `name`: for users; by default the field's name. It differs where users give another unit than the code uses.
-    `unit`: what one unit of the user's value is in the field's unit, for example 1 MiB in bytes.
+    `name`: for users; by default the field's name. It differs if users give another unit than the code uses.
+    `unit`: one unit of the user's value in the field's unit, for example 1 MiB in bytes.
     `unset`: the default in words, for a field whose default depends on the machine or on other settings.
     `also`: another environment variable with a value for the setting.
-    `one_start`: the setting is for a single start, so that a config file must not have it.
+    `one_start`: the setting is for a single start, so a config file must not have it.
     """
 
     help: str
@@ -73,7 +73,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A setting with what its field knows: type and default. `default` is None if there is none."""
+    """A setting with its field's type and default. `default` is None if there is none."""
 
     field: str
     daemon: str
@@ -83,7 +83,7 @@ class Declared:
 
     @property
     def key(self) -> str:
-        """The name in a config file, without which neither flag nor variable has a name."""
+        """The name in a config file. The names of flag and variable contain it."""
         return self.about.name or self.field
 
     @property
@@ -106,7 +106,7 @@ class Declared:
         return self.shown(self.default) if self.default != "" else "none"
 
     def parse(self, text: str) -> Any:
-        """Returns the field's value for a text. Raises ValueError that says what the text must be."""
+        """Returns the field's value for a text. Raises ValueError with the required form of the text."""
         if self.kind is bool:
             if text.lower() not in _TRUE + _FALSE:
                 raise ValueError("true or false")
@@ -123,7 +123,7 @@ class Declared:
             raise ValueError("an integer" if self.kind is int else "a number") from None
 
     def convert(self, value: object) -> Any:
-        """Returns the field's value for a value of a TOML file. Raises ValueError that says what it must be."""
+        """The field's value for a value of a TOML file. Raises ValueError with the required form of the value."""
         fits = isinstance(value, str) if self.kind in (str, Path) else type(value) in (self.kind, int)
         if not fits or isinstance(value, bool) is not (self.kind is bool):
             names = {bool: "true or false", int: "an integer", float: "a number"}
@@ -134,7 +134,7 @@ class Declared:
         return self.parse(value) if isinstance(value, str) else value
 
     def shown(self, value: Any) -> str:
-        """The text that `parse` turns into the value."""
+        """The text of the value, as `parse` reads it."""
         if self.kind is bool:
             return str(value).lower()
         if self.kind in (int, float):
@@ -149,7 +149,7 @@ def _can_be_reached(address: str) -> bool:
 
 
 class BadSettingError(InvalidSettingError):
-    """The value of a field breaks its rule. `declared` and `value` let callers name where the value came from."""
+    """The value of a field breaks its rule. With `declared` and `value`, callers can name the source of the value."""
 
     def __init__(self, declared: Declared, value: object, allowed: str) -> None:
         super().__init__(f"setting {declared.field} = {value!r}: must be {allowed}")

@@ -1,4 +1,4 @@
-"""Settings of the two daemons: frozen dataclasses that are validated, loaded once and passed down.
+"""Settings of the two daemons: frozen dataclasses, validated, loaded once and passed down.
 
 This is the only place with their names, units, defaults, meanings and limits (see `rhino_core.setting`). The values
 come from flags, the environment and config files (`rhino.daemons.loading`).
@@ -244,14 +244,14 @@ class SidecarSettings:
         return self.listen.rpartition(":")[0]
 
     def peer_address(self, port: int) -> str:
-        """The address under which other processes reach the sidecar. `port`: the port on which it listens."""
+        """The sidecar's address for other processes. `port`: its listening port."""
         if self.advertise:
             return with_port(self.advertise, port)
         return f"{self.host if self.listen_host in ALL_INTERFACES else self.listen_host}:{port}"
 
     @staticmethod
     def complete(values: dict[str, Any], environment: Mapping[str, str], host_name: str) -> dict[str, Any]:
-        """Returns the values with those defaults that depend on the machine."""
+        """Returns the values with the machine-dependent defaults."""
         host = values.get("host") or environment.get("SPARK_LOCAL_IP") or host_name
         named = {"manager": with_port(values["manager"], MANAGER_PORT)} if "manager" in values else {}
         return {"host": host, "worker_id": host, "listen": f"{host}:{SIDECAR_PORT}"} | values | named
@@ -402,12 +402,12 @@ class ManagerSettings:
 
     @staticmethod
     def complete(values: dict[str, Any], environment: Mapping[str, str], host_name: str) -> dict[str, Any]:
-        """Like that of the sidecar. No default depends on the machine."""
+        """As for the sidecar. No default depends on the machine."""
         return values
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment for a daemon of one's own, which takes no settings of other daemons from it."""
+    """Returns the environment for a daemon of one's own, without settings of other daemons."""
     prefixes = tuple(f"RHINO_{kind.DAEMON.upper()}_" for kind in (SidecarSettings, ManagerSettings))
     left_out = (*prefixes, TLS_DIR_VARIABLE, CLUSTER_KEY_VARIABLE)
     return {name: value for name, value in environment.items() if not name.startswith(left_out)}

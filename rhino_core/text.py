@@ -27,7 +27,7 @@ def duration(seconds: float) -> str:
 
 
 def query_handle(name: str, job: str) -> str:
-    """Returns a name for one of several queries of the same name, which `--job` takes: "counts@1f0c2a9b"."""
+    """Returns a name for one of several queries of the same name, valid for `--job`: "counts@1f0c2a9b"."""
     return f"{name}@{job[:8]}"
 
 

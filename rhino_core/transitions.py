@@ -1,4 +1,4 @@
-"""State machines as data: a table of transitions, which also draws the diagram of the design page."""
+"""State machines as data: a table of transitions. It also draws the diagram of the design page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long pieces of work on an event loop, one after the other, so that short ones have their turn in between."""
+"""Long pieces of work on an event loop, one after the other: short ones have their turn in between."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import asyncio
 class Turns:
     """A piece of work of more than about a millisecond waits for `take` before it begins.
 
-    No two pieces begin in the same round of the event loop. Everything else that is ready, such as the heartbeat of a
-    sidecar, is done between them.
+    No two pieces begin in the same round of the event loop. All other ready work, such as the heartbeat of a sidecar,
+    is done between them.
     """
 
     def __init__(self) -> None:

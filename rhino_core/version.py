@@ -1,4 +1,4 @@
-"""The version of Rhino that this process runs."""
+"""The version of Rhino in this process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DISTRIBUTION = "rhino-state"
 
 @functools.cache
 def rhino_version() -> str:
-    """The version of the installed package, such as "0.1.0", or "unknown" for sources that were never installed."""
+    """The version of the installed package, such as "0.1.0", or "unknown" for sources never installed."""
     try:
         return version(DISTRIBUTION)
     except PackageNotFoundError:
@@ -40,5 +40,5 @@ def rhino_version() -> str:
 
 
 def version_line() -> str:
-    """The line that `rhino --version` prints."""
+    """The line printed by `rhino --version`."""
     return f"rhino {rhino_version()} (protocol {PROTOCOL}, Python {platform.python_version()})"

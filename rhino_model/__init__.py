@@ -1,1 +1,1 @@
-"""What clients, commands and managers say to each other about queries, handovers and load, and its form on the wire."""
+"""Values that clients, commands and managers exchange about queries, handovers and load, and their form on the wire."""

@@ -2,7 +2,7 @@
 
 A field of a dataclass has the name of the message's field, unless it is annotated with `At` or `Computed`. Enum values
 become members of Python's enums, or lower-case texts: HANDOVER_PHASE_ROLLED_BACK is Phase.ROLLED_BACK or "rolled_back".
-An optional field that is not set is None.
+An unset optional field is None.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def decode(kind: type[T], message: Any) -> T:
-    """Returns the message as an object of the dataclass. Raises RemoteProtocolError for a value that is not known."""
+    """Returns the message as an object of the dataclass. Raises RemoteProtocolError for an unknown value."""
     erased: Any = kind
     return kind(**{name: decoder(message) for name, decoder in _decoders(erased, message.DESCRIPTOR).items()})
 
 
 def encode(kind: type[M], value: Any) -> M:
-    """Returns the object as a message of this type. Fields that the object has not, or that are None, are not set."""
+    """Returns the object as a message of this type. Fields missing in the object, or None there, are not set."""
     descriptor: Any = kind.DESCRIPTOR
     found = ((name, _encoded(source, getattr(value, name, None))) for name, source in descriptor.fields_by_name.items())
     return kind(**{name: item for name, item in found if item is not None})
@@ -121,7 +121,7 @@ def _decoder(field: dataclasses.Field[Any], hint: Any, descriptor: Any) -> Decod
 
 
 def _value(hint: Any, source: FieldDescriptor, unset: object) -> Decoder:
-    """How the value of one field is converted. `unset`: the text for an enum value that is unset or not known."""
+    """How the value of one field is converted. `unset`: the text for an unset or unknown enum value."""
     if get_origin(hint) is tuple:
         item = _value(get_args(hint)[0], source, unset)
         return lambda values: tuple(item(value) for value in values)

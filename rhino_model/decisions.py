@@ -52,7 +52,7 @@ class Decision(Record):
     """One decision about a job, or the same one several `times` in a row.
 
     `goal`: the weight of the balance, time, rows, bytes or count; empty: none. `measured`, `expected` and `planned` are
-    imbalances: the load of the busiest worker in that weight over the mean. They are of the newest batches, of the
+    imbalances: the load of the busiest worker in this weight over the mean. They are of the newest batches, of the
     forecast, and of the forecast after the moves. `gain_s` and `cost_s` are seconds within the horizon. None: not
     computed. `bytes_to_move`: to be copied. `hot`: virtual nodes that alone exceed a worker's share. Times ending in
     `_ms` are wall clock: the first and the last decision of the row.
@@ -83,7 +83,7 @@ class Decision(Record):
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """`mode` is that of the manager: off, observe or act. The decisions are oldest first."""
+    """`mode`: of the manager: off, observe or act. The decisions are oldest first."""
 
     mode: str
     decisions: tuple[Decision, ...]

@@ -15,7 +15,7 @@ from rhino_model.strategy import ALL_AT_ONCE, Strategy
 
 
 class Phase(enum.Enum):
-    """The state of a step as users see it. The phase of a handover is that of its first step that has not ended."""
+    """The state of a step as users see it. The phase of a handover is the phase of its first unended step."""
 
     PLANNED = "planned"
     PREPARING = "preparing"  # the targets become members and catch up
@@ -70,7 +70,7 @@ class OfNode:
 class Move(OfNode, Record):
     """The move of one virtual node from `origin` to `target` (worker ids).
 
-    `operators`: those of its task group. `bytes_to_move`: the bytes that the target lacks. `why` gives the reason for
+    `operators`: those of its task group. `bytes_to_move`: the bytes missing at the target. `why` gives the reason for
     the target, for people. Origin and target are the same if the virtual node is desired there already, but other
     workers own some of its groups. The move then brings these groups there too.
     """
@@ -92,9 +92,9 @@ class Move(OfNode, Record):
 class Prediction(Record):
     """Durations in seconds, predicted from measurements. None: there is no suitable measurement.
 
-    `pause_s` is the extra duration of the slowest batch under a marker, compared with a usual batch. `total_s` is that
-    of a step from its turn to its confirmation, or of the whole plan. `prepare_s` is given for steps only: the time
-    until the targets have everything. `basis` is given for plans only, and explains the prediction as text.
+    `pause_s` is the extra duration of the slowest batch under a marker, compared with a usual batch. `total_s` is the
+    duration of a step from its turn to its confirmation, or of the whole plan. `prepare_s` is given for steps only: the
+    time until the targets have everything. `basis` is given for plans only, and explains the prediction as text.
     """
 
     pause_s: float | None = None
@@ -109,7 +109,7 @@ UNKNOWN = Prediction(basis="nothing measured yet")  # of a plan
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep(Record):
-    """Moves that are marked and confirmed together."""
+    """Moves, marked and confirmed together."""
 
     moves: tuple[Move, ...]
     prediction: Prediction = NO_PREDICTION
@@ -125,9 +125,9 @@ class PlannedStep(Record):
 
 @dataclass(frozen=True, slots=True)
 class HotNode(OfNode, Record):
-    """A virtual node that is heavier than a worker's share of `by`, so many times (`shares`).
+    """A virtual node heavier than a worker's share of `by`. `shares`: how many times.
 
-    Its keys are not split. It is on `worker` after the plan, and everything else leaves that worker.
+    Its keys are not split. It is on `worker` after the plan, and everything else leaves this worker.
     """
 
     node: Annotated[VirtualNode, Computed(_node_of)]
@@ -146,7 +146,7 @@ class HotNode(OfNode, Record):
 class Plan(Record):
     """Moves in steps. Each step is marked and confirmed as a whole, after the step before.
 
-    `hot`: virtual nodes that are heavier than a worker's share, the heaviest first, as far as the plan is to balance.
+    `hot`: virtual nodes heavier than a worker's share, the heaviest first, as far as the plan is to balance.
     """
 
     steps: tuple[PlannedStep, ...]
@@ -172,7 +172,7 @@ class Plan(Record):
 class Step:
     """Result of a step. `pause_s` is measured; see Prediction.
 
-    `confirmed_batch_id` is -1 before the confirmation, and also for a query that was idle: then `reason` says so.
+    `confirmed_batch_id` is -1 before the confirmation, and also for an idle query: then `reason` says so.
     """
 
     phase: Phase
@@ -198,8 +198,8 @@ class Measured:
 class DrainView:
     """State of a drain. `blockers` are the reasons why the worker cannot be removed yet, as text.
 
-    `virtual_nodes` and `groups` are the numbers of blocking ones. `staying` is the number of virtual nodes whose
-    desired worker is this one and that no handover moves away.
+    `virtual_nodes` and `groups` are the numbers of blocking ones. `staying` is the number of virtual nodes with this
+    desired worker and without a handover away from it.
     """
 
     worker: str
@@ -240,11 +240,11 @@ class HandoverFigures:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that somebody has done to the cluster. Fields for what it does not concern are empty.
+    """One action on the cluster. Fields that do not concern it are empty.
 
-    `at_ms`: wall clock in milliseconds since the epoch. `by`: the URI in the certificate of who asked for it, or empty
-    if that is not known. `outcome`: the phase of a handover that is still known, otherwise "done". `kind`, `detail` and
-    `reason` are texts for people. `figures`: of a handover that is still known.
+    `at_ms`: wall clock in milliseconds since the epoch. `by`: the URI in the caller's certificate, or empty if it is
+    not known. `outcome`: the phase of a handover still known, otherwise "done". `kind`, `detail` and `reason` are texts
+    for people. `figures`: of a handover still known.
     """
 
     at_ms: int
@@ -264,7 +264,7 @@ class Action:
 class Handover:
     """Status of a handover. Times are wall clock in milliseconds since the epoch, or 0 if not reached yet.
 
-    `by` is the URI in the certificate of who asked for it, or empty if that is not known.
+    `by` is the URI in the caller's certificate, or empty if it is not known.
     """
 
     handover_id: str
@@ -289,5 +289,5 @@ class Handover:
 
     @property
     def step(self) -> int:
-        """Number of the present step, from 1. At the end, that of the last one."""
+        """Number of the present step, from 1. At the end, the number of the last one."""
         return min(sum(step.phase.ended for step in self.steps) + 1, len(self.steps))

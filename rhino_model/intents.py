@@ -55,7 +55,7 @@ class Adapt:
     """The intent of adaptation: balance of one weight within a band, besides others. Users cannot ask for it.
 
     `band`: the part of the mean by which a worker may exceed its share of `by`. `kept`: other weights with their bands,
-    for which nothing moves (`Goals.kept`).
+    without moves of their own (`Goals.kept`).
     """
 
     by: Weight

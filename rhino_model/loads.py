@@ -23,7 +23,7 @@ class SourceLag:
     """How far a query was behind a source when a batch began.
 
     `source`: its name, from Spark's description. `unit`: "offsets", or the name of a metric of the source. `behind`:
-    what was left to read after the batch. `read`: what the batch read; 0: unknown.
+    left to read after the batch. `read`: read by the batch; 0: unknown.
     """
 
     source: str
@@ -37,8 +37,8 @@ class BatchLoad:
     """One logged batch of a query.
 
     `input_rows` and `batch_s` (seconds) are 0 if the driver does not report them. `trigger_s`: the trigger interval in
-    seconds; 0: none. `workers`: how many may receive virtual nodes. `skipped`: batches before this one that this
-    program has missed, because it reads too slowly. `lags`: of sources that report any.
+    seconds; 0: none. `workers`: how many may receive virtual nodes. `skipped`: earlier batches that this program has
+    missed, because it reads too slowly. `lags`: of sources that report any.
     """
 
     job: str

@@ -1,4 +1,4 @@
-"""Annotations of model fields whose place in the message is not the field of the same name."""
+"""Annotations of model fields with a place in the message other than the field of the same name."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ TIDY_S = 10.0  # interval between checks for unneeded connections
 
 
 class Node:
-    """Everything that runs in a sidecar process. Background work runs in `tasks`."""
+    """All parts of a sidecar process. Background work runs in `tasks`."""
 
     def __init__(
         self,
@@ -159,18 +159,18 @@ class Node:
 
     @property
     def waiting_commits(self) -> int:
-        """Number of commits that have not ended."""
+        """Number of commits under way."""
         return self._local.waiting_commits
 
     async def _tidy(self) -> None:
-        """Ends connections to workers that are gone: clusters grow and shrink for months."""
+        """Ends connections to former workers: clusters grow and shrink for months."""
         while True:
             await asyncio.sleep(TIDY_S)
             self._links.tidy()
             await self._peers.tidy()
 
     async def ready(self) -> None:
-        """Call this once the groups are known: the scrub needs to know which files are missing here."""
+        """Call this once the groups are known: the scrub needs to know the files missing here."""
         self._running.append(self._tasks.create_task(run_until_cancelled("scrub", self.scrubber.run)))
         self._registered = True
         for server in (self._peer_server, self._local_server):

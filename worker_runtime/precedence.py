@@ -2,7 +2,7 @@
 
 The lanes have their own connections and credit, but share the processors. On a busy node every step of a commit would
 wait behind chunks of the bulk lane. So the bulk lane yields on every worker of a chain, and continues as soon as
-commits are done. It also yields to a task that loads state, because a batch waits for it.
+commits are done. It also yields to the load of a task, because a batch waits for it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Precedence:
         return self._loading() or self._clock() < self._commit_at + QUIET_S
 
     def wait_s(self, sent_at: float) -> float:
-        """Seconds until a link whose last chunk was sent at `sent_at` may send the next one; 0 or less means now."""
+        """Seconds until a link may send its next chunk; 0 or less means now. `sent_at`: time of its last chunk."""
         due_at = sent_at + TRICKLE_S
         return (due_at if self._loading() else min(self._commit_at + QUIET_S, due_at)) - self._clock()
 
@@ -52,9 +52,8 @@ PATIENCE_S = 10.0  # a catch-up continues after so long even if there is always 
 class Turns:
     """The turns of one sidecar.
 
-    A catch-up finishes a file that it has begun. It begins no further file while a Prepare fetches, or while a task
-    loads what a Prepare has found. After the loss of a worker, catch-up and load come at the same time, and a batch
-    waits for the load.
+    A catch-up finishes a begun file. It begins no further file while a Prepare fetches, or while a task loads the files
+    of a Prepare. After the loss of a worker, catch-up and load come at the same time, and a batch waits for the load.
     """
 
     def __init__(self, loading: Callable[[], bool]) -> None:

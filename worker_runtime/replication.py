@@ -38,7 +38,7 @@ class Upstreams(Protocol):
 
 
 class CatchUp(Protocol):
-    """Pulls what a member lacks (fetch/catch_up.py)."""
+    """Pulls a member's missing files (fetch/catch_up.py)."""
 
     def start(self, order: ev.StartCatchUp) -> None: ...
 
@@ -53,14 +53,14 @@ class Groups(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The outcome of a commit: number of members that held the version, and the epoch under which they were counted."""
+    """The outcome of a commit: number of members that held the version, and the epoch of the count."""
 
     copies: int
     epoch: Epoch
 
 
 class Replication:
-    """The machine, its runner, and the callers that wait for commits. `bind` completes it before `run`."""
+    """The machine, its runner, and the callers of commits. `bind` completes it before `run`."""
 
     def __init__(self, me: Worker, store: Store) -> None:
         self.me = me
@@ -132,7 +132,7 @@ class Replication:
                 self.post(ev.CommitAbandoned(request))
 
     async def drop_damaged(self, store: StoreId, names: Iterable[str]) -> None:
-        """Removes changed or missing files from the store, so that they are fetched again.
+        """Removes changed or missing files from the store. They are fetched again.
 
         Their hard links are removed, too: otherwise each would be "repaired" from the other.
         """

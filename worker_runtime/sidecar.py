@@ -31,8 +31,7 @@ async def run_sidecar(settings: SidecarSettings, on_ready: Callable[[Worker], No
     """Runs until cancelled. Then refuses new work, sends the farewell to the manager and ends.
 
     `on_ready` is called once, when the sidecar has recovered, is registered with the manager and serves. The sidecar
-    waits for a manager that has not started yet, and continues without one that disappears. Raises IntegrityError if a
-    sync has failed.
+    waits for the start of a manager, and continues after its loss. Raises IntegrityError if a sync has failed.
     """
     keep_freed_memory()
     raise_limit()
@@ -82,7 +81,7 @@ async def _run_node(
 async def _monitoring(
     settings: SidecarSettings, health: Health, https: DaemonHttps | None
 ) -> AsyncIterator[Callable[[Node], None]]:
-    """Serves health, and metrics of the node that the caller passes, as far as they are configured."""
+    """Serves health, and metrics of the caller's node, as far as they are configured."""
     host, closed = settings.listen_host, Counter[str]()
     async with serving_health(host, settings.health_port, health, closed):
         if not settings.metrics_port:
@@ -115,7 +114,7 @@ MMAP_BYTES = 32 * 1024 * 1024  # the most that glibc allows; larger requests are
 def keep_freed_memory() -> bool:
     """Applies the settings to the whole process.
 
-    Returns False where the C library has no mallopt (musl, macOS): the process is only slower then.
+    Returns False if the C library has no mallopt (musl, macOS): the process is only slower then.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:

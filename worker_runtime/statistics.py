@@ -77,7 +77,7 @@ def wall_ms() -> int:
 
 @functools.cache
 def _status() -> int:
-    """Kept open, so that a process without a free descriptor can still report its memory."""
+    """Kept open: a process without a free descriptor can still report its memory."""
     return os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
 
 

@@ -1,12 +1,12 @@
-"""`python -m benchmarks.balance`: a cluster that keeps itself in balance, with `rhino manager --adaptation act`.
+"""`python -m benchmarks.balance`: a cluster with automatic balance (`rhino manager --adaptation act`).
 
 `step`: NBQ8 on four workers. At first all sellers have as many auctions; then they have them by Zipf's law, and there
-are 1.5 times as many. Reported is how long it takes until the busiest worker is within the band of the mean again, and
-what is moved. `scale`: NBQ8 on three workers, whose load rises until it needs six, and falls again. A scaler beside it
-starts and removes workers as the manager wants them. Reported is the part of the batches within the trigger interval.
-The output of both is compared with DuckDB; the exit code is 1 if it is not exact. The bars: balanced within 60 s; 95 %
-of the batches within the trigger interval, and 3 to 6 to 3 workers. `passed` says whether they are reached. Rows are
-held a little, as few cores cannot give each worker a processor: the control loop is measured, not the machine.
+are 1.5 times as many. Reported are the time until the busiest worker is within the band of the mean again, and the
+moves. `scale`: NBQ8 on three workers. The load rises until it needs six, and falls again. A scaler beside it starts and
+removes workers as the manager wants them. Reported is the part of the batches within the trigger interval. The output
+of both is compared with DuckDB; the exit code is 1 if it is not exact. The bars: balanced within 60 s; 95 % of the
+batches within the trigger interval, and 3 to 6 to 3 workers. `passed` says whether they are reached. Rows are held a
+little, as few cores cannot give each worker a processor: the control loop is measured, not the machine.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _scale(arguments: argparse.Namespace, folder: Path, say: Say) -> tuple[Row, 
 
 
 def _details(seen: Seen) -> Row:
-    """What the figures were made of."""
+    """The basis of the figures."""
     return {
         "batches": [asdict(batch) for batch in seen.batches],
         "windows": [asdict(window) for window in windows(seen.heard)],

@@ -1,4 +1,4 @@
-"""What the manager hears of the batches, and how balanced the workers are over them."""
+"""Batches as reported to the manager, and the balance of the workers over them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Heard:
 
 
 class Listener:
-    """Context manager that collects the load of all batches of a query. An error is raised by `heard`."""
+    """Context manager. Collects the load of all batches of a query. An error is raised by `heard`."""
 
     def __init__(self, manager: str, name: str) -> None:
         self._client = HandoverClient(manager)
@@ -47,7 +47,7 @@ class Listener:
         self._thread.join(JOIN_S)
 
     def heard(self) -> tuple[Heard, ...]:
-        """The loads that were heard so far, the oldest first."""
+        """The loads reported so far, the oldest first."""
         if self._error is not None:
             raise self._error
         return tuple(self._heard)
@@ -63,10 +63,10 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Some batches in a row. `ended_ms`: when the last of them was heard of.
+    """Some batches in a row. `ended_ms`: the time of the report of the last one.
 
     `max_over_mean`: the task time of the busiest worker over the mean. `least`: the same if the heaviest virtual node
-    were alone on its worker, and at least 1: no placement is more balanced than that, as keys cannot be split.
+    were alone on its worker, and at least 1: no placement is more balanced, as keys cannot be split.
     """
 
     first_batch: int
@@ -76,7 +76,7 @@ class Window:
 
 
 def windows(heard: Sequence[Heard], size: int = WINDOW) -> list[Window]:
-    """Every `size` batches in a row, which overlap."""
+    """Every `size` batches in a row. These windows overlap."""
     return [_window(heard[end - size : end]) for end in range(size, len(heard) + 1)]
 
 
@@ -93,9 +93,9 @@ def _window(batches: Sequence[Heard]) -> Window:
 
 
 def balanced_for_good(found: Sequence[Window], limit: float) -> Window | None:
-    """The first window within the limit from which on adaptation has no reason to act; None: there is none.
+    """The first window within the limit without a later reason for adaptation to act; None: there is none.
 
-    It acts if three of four windows in a row are above the limit. `found` are all windows, which overlap.
+    It acts if three of four windows in a row are above the limit. `found`: all windows. They overlap.
     """
     above = [window.max_over_mean > limit for window in found]
     good = None

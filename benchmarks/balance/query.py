@@ -1,7 +1,7 @@
 """NBQ8 with sellers of its own: each equally often at first, and by Zipf's law from one auction on.
 
-All persons come with batch 0, so each auction has one row in the output, in the batch in which it comes. That row is
-held for some time. It waits and does not compute, because few cores cannot give every worker a processor.
+All persons come with batch 0, so each auction has one row in the output, in its own batch. This row is held for some
+time. It waits and does not compute, because few cores cannot give every worker a processor.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def seller(load: Load) -> str:
 
 
 def stream(spark: SparkSession, load: Load) -> DataFrame:
-    """The output of the query, whose rows are held."""
+    """The output of the query, with held rows."""
     zeros = (0,) * len(load.sizes)
 
     def persons() -> DataFrame:
@@ -93,7 +93,7 @@ def _auctions(rows: DataFrame, load: Load) -> DataFrame:
 
 
 def compare(spark: SparkSession, load: Load, written: Path, folder: Path) -> Verdict:
-    """Compares what the query has written with DuckDB's answer, whose sellers DuckDB computes itself.
+    """Compares the query's output with DuckDB's answer. DuckDB computes the sellers itself.
 
     `folder` receives the raw events.
     """
@@ -110,7 +110,7 @@ def compare(spark: SparkSession, load: Load, written: Path, folder: Path) -> Ver
 
 
 def ramp(low: int, high: int, steady: int, climb: int) -> tuple[int, ...]:
-    """Sizes of batches: `steady` low ones, `climb` that rise, `steady` high ones, `climb` that fall, and low ones.
+    """Sizes of batches: `steady` low ones, `climb` rising ones, `steady` high ones, `climb` falling ones, and low ones.
 
     The low ones at the end are twice as many, because workers are taken away one after the other.
     """

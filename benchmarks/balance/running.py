@@ -35,7 +35,7 @@ CONF = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A cluster. `most`: workers that it may ever have. `options`: those of the manager beside `--adaptation act`."""
+    """A cluster. `most`: the highest number of its workers. `options`: of the manager, beside `--adaptation act`."""
 
     workers: int
     most: int
@@ -47,7 +47,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A whole run: what the manager heard of the batches, the batches, what was decided and moved, and the output."""
+    """A whole run: the loads reported to the manager, the batches, the decisions and moves, and the output."""
 
     heard: tuple[Heard, ...]
     batches: tuple[Batch, ...]
@@ -59,14 +59,14 @@ class Seen:
         return next(batch for batch in self.batches if batch.batch_id == batch_id)
 
     def in_time(self, trigger_s: float, first: int = 1) -> float:
-        """The part of the batches from `first` on that took no longer than the trigger interval."""
+        """The part of the batches within the trigger interval, from `first` on."""
         chosen = [batch for batch in self.batches if batch.batch_id >= first]
         return sum(batch.duration_ms <= trigger_s * 1000 for batch in chosen) / len(chosen)
 
 
 @dataclass(slots=True)
 class Running:
-    """The query, the watch over it, and what the manager tells of its batches.
+    """The query, the watch over it, and the manager's news of its batches.
 
     Each of `checks` is called at every poll of the watch, and raises an error when something beside the query failed.
     """
@@ -85,7 +85,7 @@ class Running:
     def finish(self) -> Seen:
         """Waits for the last batch, stops the query, and compares its output with DuckDB's answer.
 
-        Raises RunError when the query fails, and for rows that were dropped as late.
+        Raises RunError when the query fails, and for rows dropped as late.
         """
         last = self.load.batches - 1
         self.watch.wait_for_batch(last)

@@ -18,11 +18,11 @@ WARM_UP = 10  # the first batches, in JVMs that have just started, do not count
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """`workers`: how many there were, one after the other. `turns`: how often they began to rise or fall.
+    """`workers`: their numbers, one after the other. `turns`: how often these began to rise or fall.
 
-    `in_time`: the part of the batches after the first ten that the trigger interval sufficed for. `late`: the number of
-    the others. `added_s`: the longest time from a wish for more workers until they had their share. `removed_s`: from
-    one for fewer until one was gone.
+    `in_time`: the part of the batches after the first ten within the trigger interval. `late`: the number of the
+    others. `added_s`: the longest time from a wish for more workers until they had their share. `removed_s`: from one
+    for fewer until one was gone.
     """
 
     workers: tuple[int, ...]
@@ -58,7 +58,7 @@ class Slope:
 def measure(folder: Path, slope: Slope, place: Place, say: Say) -> tuple[Seen, list[Scaled]]:
     """Runs the query over the slope, with a scaler beside it. Raises RhinoError when one of them fails.
 
-    The scaler begins when the load begins to rise: JVMs that have just started are slow, which looks like load.
+    The scaler begins when the load begins to rise: newly started JVMs are slow, and this looks like load.
     """
     load = slope.load()
 
@@ -80,7 +80,7 @@ def measure(folder: Path, slope: Slope, place: Place, say: Say) -> tuple[Seen, l
 
 
 def figures(seen: Seen, done: Sequence[Scaled], workers: int, trigger_s: float) -> Followed:
-    """What the run over the slope shows. `workers`: at the beginning."""
+    """The figures of the run over the slope. `workers`: at the beginning."""
     counts = tuple(count for count, _ in groupby([workers, *(one.workers for one in done)]))
     steps = [after > before for before, after in pairwise(counts)]
     late = [batch for batch in seen.batches if batch.batch_id >= WARM_UP and batch.duration_ms > trigger_s * 1000]

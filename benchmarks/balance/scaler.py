@@ -1,4 +1,4 @@
-"""A scaler: as many workers as the manager wants, by the calls that a user's own scaler would make."""
+"""A scaler: as many workers as the manager wants, by the calls of a user's own scaler."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HANDOVER_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """What the scaler has done, or what it was told. `workers`: that are there then."""
+    """An action of the scaler, or a message to it. `workers`: their number then."""
 
     at_ms: int
     what: str
@@ -31,7 +31,7 @@ class Scaled:
 
 
 class Scaler:
-    """Follows the wanted number of one query, within bounds. It works in the thread that calls `run`."""
+    """Follows the wanted number of one query, within bounds. It works in the thread of `run`."""
 
     def __init__(self, cluster: ElasticCluster, spark: SparkSession, least: int, most: int) -> None:
         self._cluster, self._spark = cluster, spark
@@ -41,7 +41,7 @@ class Scaler:
         self.done: list[Scaled] = []
 
     def stop(self) -> None:
-        """`run` returns when what it is doing is done."""
+        """`run` returns at the end of its present work."""
         self._ended.set()
 
     def run(self) -> None:

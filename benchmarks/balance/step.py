@@ -18,14 +18,14 @@ RISE = 1.5  # of the load; twice as much would count as a backlog
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """Times are seconds from the start of the first batch with Zipf's sellers. None: it did not come to that.
+    """Times are seconds from the start of the first batch with Zipf's sellers. None: it never happened.
 
     `before`, `worst`, `max_over_mean`: imbalance of the workers in the last window before the step, in the worst one
-    after it, and the median from `balanced_s` on (at the end, if that is None). `least`: what the heaviest virtual
-    node leaves possible, the median of the same windows. `moving_s`: the first plan begins. `balanced_s`: the end of
-    the first window within the band after which adaptation neither acts nor has a reason to. `within`: the part of
-    the windows from then on within it. `plans`, `moves`, `moved_bytes`: after the step. `in_time`: the part of the
-    batches after the step that the trigger interval sufficed for.
+    after it, and the median from `balanced_s` on (at the end, if it is None). `least`: the best possible with the
+    heaviest virtual node, the median of the same windows. `moving_s`: the first plan begins. `balanced_s`: the end of
+    the first window within the band without a later act of adaptation or a reason for one. `within`: the part of the
+    windows from then on within it. `plans`, `moves`, `moved_bytes`: after the step. `in_time`: the part of the batches
+    after the step within the trigger interval.
     """
 
     before: float
@@ -75,7 +75,7 @@ def measure(folder: Path, sizes: Sizes, place: Place, say: Say) -> Seen:
 
 
 def figures(seen: Seen, load: Load, trigger_s: float) -> Stepped:
-    """What the run through the step shows."""
+    """The figures of the run through the step."""
     first = load.zipf_from
     assert first is not None
     began_ms = seen.batch(first).started_ms

@@ -2,13 +2,13 @@
 
 Flink (PyPI `apache-flink-libraries`, or a distribution of 2.0 or newer) keeps it in RocksDB with incremental
 checkpoints on a local path, one a second; three task managers with a gigabyte each, six subtasks, one task manager
-killed right after a checkpoint. Unlike by default, it recovers from local copies where it can, restarts after 100 ms,
-and has a heartbeat every 100 ms: with one every 10 s, restarts go on failing until two of them have failed. Rhino as
-in `benchmarks.recovery`. Where there is no Flink, this says so and ends with code 0.
+killed right after a checkpoint. Unlike by default, it recovers from local copies if it can, restarts after 100 ms, and
+has a heartbeat every 100 ms: with one every 10 s, restarts go on failing until two of them have failed. Rhino as in
+`benchmarks.recovery`. Without Flink, this says so and ends with code 0.
 
 "seen": Flink's job manager counts a task as failed; Spark's driver has dropped the executor. "running again": the last
 subtask runs with its state restored; the last partition is loaded. "committed": the next checkpoint is complete; the
-next batch is in the commit log. Two engines with two ways to commit: compare what grows with the state.
+next batch is in the commit log. Two engines with two ways to commit: compare times that grow with the state.
 """
 
 from __future__ import annotations

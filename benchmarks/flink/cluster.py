@@ -36,7 +36,7 @@ class FlinkCluster:
 
 
 def java_options(temporary: Path) -> list[str]:
-    """For any JVM with Flink's classes: heap, temporary files, and the packages that Flink needs opened."""
+    """For any JVM with Flink's classes: heap, temporary files, and the packages to open for Flink."""
     opened = [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENED]
     opened += ["--add-opens=java.base/sun.nio.ch=ALL-UNNAMED", "--add-exports=java.base/sun.net.util=ALL-UNNAMED"]
     return [f"-Xmx{HEAP_MB}m", "-XX:+UseSerialGC", f"-Djava.io.tmpdir={temporary}", *opened]
@@ -119,14 +119,14 @@ def _settings(folder: Path, rpc_port: int, rest_port: int) -> dict[str, str]:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Without what could point at somebody else's Flink."""
+    """Without variables that could point at somebody else's Flink."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("FLINK_")}
     (folder / "plugins").mkdir(exist_ok=True)
     return inherited | {"FLINK_PLUGINS_DIR": str(folder / "plugins")}
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody has now: the others must know the job manager's before it serves."""
+    """Ports free now: the others must know the job manager's before it serves."""
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:

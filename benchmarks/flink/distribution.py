@@ -1,4 +1,4 @@
-"""Finds Apache Flink: a folder that is named, FLINK_HOME, or what PyPI's `apache-flink-libraries` has installed."""
+"""Finds Apache Flink: a named folder, FLINK_HOME, or the installation of PyPI's `apache-flink-libraries`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOW_TO = f"`pip install {PACKAGE}` (2.0 or newer, 330 MB), FLINK_HOME or --flink
 def find_flink(named: Path | None, environment: Mapping[str, str] | None = None) -> Path | None:
     """The folder with Flink's jars; None when there is no Flink.
 
-    Raises InvalidSettingError for a folder that was named and has none.
+    Raises InvalidSettingError for a named folder without jars.
     """
     env = os.environ if environment is None else environment
     if named is not None:

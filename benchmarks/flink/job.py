@@ -60,7 +60,7 @@ def _execute(jvm: Any, settings: Mapping[str, str], texts: Sequence[str]) -> Non
 
 @contextmanager
 def _gateway(cluster: FlinkCluster) -> Iterator[Any]:
-    """A JVM with Flink's classes that ends with the context, or with this process."""
+    """A JVM with Flink's classes. It ends with the context, or with this process."""
     port, process = launch_gateway(
         classpath=str(cluster.jars / "*"),
         javaopts=java_options(cluster.temporary),

@@ -1,4 +1,6 @@
-"""Facts from a Flink job manager's log: checkpoints, where tasks run, when they ended, failed and ran again."""
+"""Facts from a Flink job manager's log: checkpoints, places of tasks, and the times of their ends, failures and new
+starts.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ def parse(lines: Iterable[str]) -> Iterator[Event]:
 
 
 def restart_after(events: Iterable[Event], killed_ms: float) -> Restart | None:
-    """The first restart that began after `killed_ms`; None while no checkpoint has completed after it."""
+    """The first restart begun after `killed_ms`; None while no checkpoint has completed after it."""
     seen_ms = running_ms = 0
     finished: set[str] = set()  # Flink runs these again as well, with nothing to do
     for event in events:

@@ -23,7 +23,7 @@ STALL_S = 90.0  # without a checkpoint
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Milliseconds after kill -9 of a worker, except where said."""
+    """Milliseconds after kill -9 of a worker, unless said otherwise."""
 
     subject: str
     state_bytes: int

@@ -1,4 +1,4 @@
-"""One planned move of a running query's state, and what its batches felt of it."""
+"""One planned move of a running query's state, and its effect on the batches."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Moved:
 
     @property
     def ratio(self) -> float:
-        """The time of a batch that switches, over that of a steady one."""
+        """The time of a switching batch over the time of a steady one."""
         return self.switch_median / self.steady_batch
 
 
@@ -123,8 +123,8 @@ def _confirmed(run: Running, start: Callable[[HandoverClient], Handover]) -> tup
 def decommission(run: Running, subject: str) -> Moved:
     """All partitions of an executor, by Spark's own decommissioning: it has no smaller planned move.
 
-    Spark's worker starts another executor in its place, which may get partitions of the former: they have moved too,
-    for it has nothing of their state.
+    Spark's worker starts another executor in its place. This may get partitions of the former: they have moved too, for
+    it has nothing of their state.
     """
     loads = newest_loads(loads_of(run.cluster.workers))
     counts = Counter(load.worker_id for load in loads.values())

@@ -1,9 +1,10 @@
-"""`python -m benchmarks.manager`: what one manager process needs for many sidecars, groups and queries.
+"""`python -m benchmarks.manager`: the cost of one manager process with many sidecars, groups and queries.
 
 The manager is a real one, with certificates, a journal and metrics. The sidecars and drivers are simulated by two other
-processes, with the real protocol: registration, heartbeats, news, batches and the manager's questions about them. A
-few sidecars without groups are in the second process, which does little else: they measure how long heartbeats take.
-Each query has 1000 groups on 20 workers. After the steady time the manager is killed and started again on its journal.
+processes, with the real protocol: registration, heartbeats, news, batches and the manager's questions about them. A few
+sidecars without groups are in the second process. They measure the time of heartbeats, so this process does little
+else. Each query has 1000 groups on 20 workers. After the steady time the manager is killed and started again on its
+journal.
 """
 
 from __future__ import annotations

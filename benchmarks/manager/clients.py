@@ -1,4 +1,4 @@
-"""A process of simulated sidecars and drivers, which the benchmark's own process asks for figures."""
+"""A process of simulated sidecars and drivers. The benchmark's own process asks it for figures."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Seen:
 
 
 class _Fixed:
-    """A certificate that stays."""
+    """A fixed certificate."""
 
     def __init__(self, material: Material) -> None:
         self._material = material
@@ -135,7 +135,7 @@ async def _run(clients: Clients, pipe: Connection) -> None:
 
 
 def _asked(pipe: Connection) -> str:
-    """The requests of the other end. A process that has ended wants nothing more."""
+    """The requests of the other end. An ended process wants nothing more."""
     try:
         return str(pipe.recv())
     except EOFError:
@@ -143,7 +143,7 @@ def _asked(pipe: Connection) -> str:
 
 
 def _send(pipe: Connection, seen: Seen) -> None:
-    """Sends all of it: the event loop, which reads the pipe, does not let writes wait."""
+    """Sends all of it. The event loop reads the pipe, and does not let writes wait."""
     os.set_blocking(pipe.fileno(), True)
     try:
         pipe.send(seen)

@@ -1,4 +1,4 @@
-"""The processes of the benchmark: a manager, and the clients that simulate everything else."""
+"""The processes of the benchmark: a manager, and clients to simulate everything else."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Cluster:
         self.manager: Process | None = None
 
     def start_manager(self, profile: Path | None = None) -> float:
-        """Starts it on the journal. Returns the seconds until it serves. `profile`: for what cProfile finds."""
+        """Starts it on the journal. Returns the seconds until it serves. `profile`: file for cProfile's results."""
         arguments = ["manager", "--data-dir", str(self.journal), "--listen", self.address]
         arguments += ["--metrics-port", str(self._metrics_port), "--exit-with-parent"]
         arguments += ["--cluster-key", self.key] if self.key else ["--insecure"]
@@ -76,7 +76,7 @@ class Cluster:
             self.manager.kill()
 
     def start_clients(self) -> None:
-        """Starts the clients, which look for the manager from now on."""
+        """Starts the clients. They look for the manager from now on."""
         context = multiprocessing.get_context("spawn")
         for number, clients in enumerate(self._planned):
             mine, theirs = context.Pipe()
@@ -95,7 +95,7 @@ class Cluster:
             pipe.send("reset")
 
     def seen(self, what: str = "seen") -> tuple[Seen, Seen]:
-        """By the busy clients, and by the probes. "state": without the times of heartbeats, which may be many."""
+        """By the busy clients, and by the probes. "state": without the times of heartbeats: these may be many."""
         busy, probes = (self._ask(process, pipe, what) for process, pipe in self._clients)
         return busy, probes
 
@@ -107,7 +107,7 @@ class Cluster:
         return seen
 
     def wait_all_live(self) -> float:
-        """Waits until every sidecar and every driver is connected. Returns the seconds that it took."""
+        """Waits until every sidecar and every driver is connected. Returns the seconds until then."""
         began = time.monotonic()
         while time.monotonic() - began < TIMEOUT_S:
             busy, probes = self.seen("state")

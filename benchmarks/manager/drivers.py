@@ -1,4 +1,4 @@
-"""Simulated Spark drivers: one query each, whose batches end at a fixed interval."""
+"""Simulated Spark drivers: one query each, with batches at a fixed interval."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TASK_S = 0.2
 
 
 class Driver:
-    """The driver of query `number`. Its executors are on the query's workers, which it tells of each batch."""
+    """The driver of query `number`. Its executors are on the query's workers. It tells these of each batch."""
 
     def __init__(
         self, number: int, shape: Shape, sidecars: Mapping[str, Sidecar], address: str, transport: Transport

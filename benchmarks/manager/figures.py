@@ -27,8 +27,8 @@ class Figures:
 
     `heartbeat_*`: seen by the probes. `clients_share`: of the busy clients. `first_live_s`, `all_live_s`: until all
     sidecars and drivers are connected, after the first start and after the restart, from the moment when the manager
-    serves. `restart_s`: from the start of the process until it serves. `changed_groups`: that have another epoch after
-    the restart than before it; the restart alone must change none.
+    serves. `restart_s`: from the start of the process until it serves. `changed_groups`: with another epoch after the
+    restart than before it; the restart alone must change none.
     """
 
     workers: int

@@ -1,4 +1,4 @@
-"""The journal of a manager whose cluster has all its groups already."""
+"""The journal of a manager with all groups of its cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated cluster: which workers there are, which queries they run, and where the groups are."""
+"""The simulated cluster: its workers, their queries, and the places of the groups."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SETTINGS = JobSettings(replication_factor=1)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """`probes`: workers without groups, in a process that does little else. `port`: of all simulated peer services."""
+    """`probes`: workers without groups, in a process with little other work. `port`: of all simulated peer services."""
 
     workers: int
     groups: int
@@ -41,7 +41,7 @@ class Shape:
 
     @property
     def busy(self) -> int:
-        """Workers that run queries. The probes come after them."""
+        """Workers with queries. The probes come after them."""
         return self.workers - self.probes
 
     @property
@@ -60,7 +60,7 @@ class Shape:
         return Worker(name_of(number), incarnation, host, f"{host}:{self.port}", zone, rack)
 
     def workers_of(self, job: int) -> list[int]:
-        """The workers whose executors run the query, in order."""
+        """The workers with executors of the query, in order."""
         count = min(WORKERS_OF_A_QUERY, self.busy)
         first = job * self.busy // self.jobs
         return [(first + position) % self.busy for position in range(count)]

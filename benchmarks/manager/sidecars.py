@@ -30,7 +30,7 @@ FILES = 12  # of each group
 
 @dataclass(slots=True)
 class Held:
-    """A sidecar's part of a group. `epoch`: the newest one that it was told of. `writes`: its executor writes it."""
+    """A sidecar's part of a group. `epoch`: the newest one it was told of. `writes`: its executor writes it."""
 
     epoch: common_pb2.Epoch
     version: int
@@ -49,8 +49,8 @@ class Trips:
 class Sidecar:
     """One simulated sidecar. `trips` may be shared by many.
 
-    `phase`: part of an interval after which it sends its first heartbeat. Sidecars that register together would
-    otherwise always send theirs together, and one pause of the manager would count for all of them.
+    `phase`: its first heartbeat comes after this part of an interval. Sidecars registered together would otherwise
+    always send theirs together, and one pause of the manager would count for all of them.
     """
 
     def __init__(self, worker: Worker, address: str, transport: Transport, trips: Trips, phase: float = 0.0) -> None:
@@ -183,10 +183,10 @@ class Sidecar:
 
 
 class Peers(peer_pb2_grpc.PeerServicer):
-    """The peer services of all simulated sidecars: each version was written by the worker that is asked first."""
+    """The peer services of all simulated sidecars: the first worker asked is the writer of each version."""
 
     def __init__(self, worker: Worker) -> None:
-        """`worker`: in all answers. A server does not know by which of its addresses it was called."""
+        """`worker`: in all answers. A server does not know the address of a call among its own."""
         self._worker = labelled_worker_to_pb(worker)
 
     async def CheckVersions(

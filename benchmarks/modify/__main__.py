@@ -1,14 +1,14 @@
 """`python -m benchmarks.modify`: the code of a running query is changed, as `rhino modify` does it.
 
 The stateful map query of BTW 2019 gets another function for its state, NBQ5 and NBQ8 another filter. All versions do
-the same work, so the batch that switches is compared with the batches before it. The first change of `nbq5price` needs
-a column that the query has not had, and so other Java code. `nbq8join` joins a table. `mapfilter` and `nbq5function`
-call a new Python function for each row; NBQ5 itself has none. These three are work of their own, so their batches are
-also compared with those after it. Give these four `--changes 1` and several rounds: a new cluster has no such code.
-The commands come in different phases of a batch.
+the same work, so the switching batch is compared with the batches before it. The first change of `nbq5price` needs a
+column new to the query, and so other Java code. `nbq8join` joins a table. `mapfilter` and `nbq5function` call a new
+Python function for each row; NBQ5 itself has none. These three are work of their own, so their batches are also
+compared with those after it. Give these four `--changes 1` and several rounds: a new cluster has no such code. The
+commands come in different phases of a batch.
 
 With `--cost-rounds`, two checkpoints of each query run in turns: one with a modification in force and nothing on its
-way, one without any. With `--idle-rounds`, none has a modification, and one runs without what Rhino has for them;
+way, one without any. With `--idle-rounds`, none has a modification, and one runs without Rhino's machinery for them;
 `--changes 0` measures nothing else. Slices have no pauses, whatever `--every-ms` says. Compare ratios, and absolute
 figures only within a run.
 """
@@ -92,7 +92,7 @@ def _compare(
     found: Found,
     say: Callable[[str], None],
 ) -> None:
-    """Pairs of slices, of which one has something that the other has not."""
+    """Runs pairs of slices. They differ in one thing."""
     rows = arguments.rows_per_batch
     if arguments.cost_rounds:
         say(f"{load}: with and without a modification")

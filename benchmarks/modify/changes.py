@@ -31,12 +31,12 @@ QUERY = "changed"
 class Changed:
     """One change. All times are milliseconds.
 
-    `wait_ms`: from the call to the start of the first batch in force. `done_ms`: to the end of that batch. `switch_ms`:
-    how long that batch took. `steady_ms`: the median of the batches before. `skipped`: batches that began between the
-    call and the first batch in force, so 0 if it is in force with the next batch. `before_ms`: the time of the batch
-    before, beside which a change is checked and compiled. `pause_ms`: from its end to the start of the first batch in
-    force. `after_ms`: the median of the batches after that one, which do the same work. `every_ms`: the trigger begins
-    a batch so often; 0: without pauses.
+    `wait_ms`: from the call to the start of the first batch in force. `done_ms`: to the end of this batch. `switch_ms`:
+    the time of this batch. `steady_ms`: the median of the batches before. `skipped`: batches begun between the call and
+    the first batch in force, so 0 if it is in force with the next batch. `before_ms`: the time of the batch before. A
+    change is checked and compiled beside it. `pause_ms`: from its end to the start of the first batch in force.
+    `after_ms`: the median of the batches after the first one in force. They do the same work. `every_ms`: the trigger
+    begins a batch so often; 0: without pauses.
     """
 
     load: str
@@ -103,7 +103,7 @@ def change(
 ) -> tuple[list[Changed], list[Batch]]:
     """Changes the query so often. Returns the figures of the changes, and all batches. Raises RunError.
 
-    `plan`: the trigger begins a batch every so many ms, and the number of the round, which moves the phases.
+    `plan`: the trigger begins a batch every so many ms, and the number of the round. It moves the phases.
     """
     every_ms, round_number = plan
     say(f"{load}: warming up")

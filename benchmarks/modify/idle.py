@@ -1,4 +1,4 @@
-"""The cost of modifications for a query without any: with all that Rhino has for them, and without any of it, in turns.
+"""The cost of modifications for a query without any: with Rhino's machinery for them, and without it, in turns.
 
 Without it, the rule is not in the analyzer of the query, and the thread that looks for records does not run.
 """
@@ -47,7 +47,7 @@ def rule_times(said: str) -> tuple[int, int]:
 
 
 class Machinery:
-    """All that Rhino has for modifications, in the driver of this session."""
+    """Rhino's machinery for modifications, in the driver of this session."""
 
     def __init__(self, spark: SparkSession) -> None:
         jvm: Any = spark._jvm
@@ -63,7 +63,7 @@ class Machinery:
         self._present = True
 
     def set(self, present: bool) -> None:
-        """For queries that start afterwards."""
+        """For queries started afterwards."""
         if present and not self._present:
             self._rules.addOne(self._rule)
             self._modifications.start(self._executors)
@@ -127,7 +127,7 @@ def idle_slices(
 
 
 def idle_of(found: Sequence[IdleSlice]) -> list[dict[str, Any]]:
-    """One row per load: medians of all batches, and the median of the ratios of slices that ran side by side."""
+    """One row per load: medians of all batches, and the median of the ratios of slices side by side."""
     rows = []
     for load in dict.fromkeys(one.load for one in found):
         mine = [one for one in found if one.load == load]

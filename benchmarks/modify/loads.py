@@ -1,4 +1,4 @@
-"""The queries that are changed: the paper's stateful map query, NBQ5 and NBQ8. Endless and replayable."""
+"""The changed queries: the paper's stateful map query, NBQ5 and NBQ8. Endless and replayable."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ Ask = Callable[[Modifications], View]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`change` prepares the change of a number, and what it returns asks for that.
+    """`change` prepares the change of a number. Its result asks for this change.
 
-    All versions do the same work, so that batches can be compared.
+    All versions do the same work, so batches can be compared.
     """
 
     mode: str
@@ -45,9 +45,9 @@ class Load:
 
 
 def counting(first: int) -> Callable[..., Any]:
-    """A version of the map function of BTW 2019, 6.3.1: it appends the count of what its instance has received.
+    """A version of the map function of BTW 2019, 6.3.1: it appends the count of the rows received by its instance.
 
-    `first` tells the versions apart. It is defined here and not in the module, so that it travels with its code.
+    `first` tells the versions apart. It is defined here and not in the module, so it travels with its code.
     """
 
     def count(key: tuple[int], batches: Iterator[Any], state: Any) -> Iterator[Any]:
@@ -98,7 +98,7 @@ def _another_function(number: int) -> Ask:
 
 
 def _function_at(point: str, column: str) -> Callable[[int], Ask]:
-    """A function that the query did not have. All rows pass it."""
+    """A function new to the query. All rows pass it."""
 
     def change(number: int) -> Ask:
         def passes(values: pd.Series) -> pd.Series:

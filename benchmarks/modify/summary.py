@@ -39,7 +39,7 @@ def changes_of(results: Sequence[Changed]) -> list[Row]:
 
 
 def costs_of(found: Sequence[Slice]) -> list[Row]:
-    """One row per load: medians of all batches, and the median of the ratios of slices that ran side by side."""
+    """One row per load: medians of all batches, and the median of the ratios of slices side by side."""
     rows = []
     for load in dict.fromkeys(one.load for one in found):
         by = {(one.modified, one.number): statistics.median(one.batches_ms) for one in found if one.load == load}

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.overhead`: what Rhino costs a query that nothing happens to (the paper's Figure 5).
+"""`python -m benchmarks.overhead`: the cost of Rhino for an undisturbed query (the paper's Figure 5).
 
 Spark's own RocksDB provider, with its checkpoint on the local disk, beside Rhino's with the same settings, on one
-cluster. For each setting of Rhino both run in the same session, in slices that alternate; the first two batches of a
-slice do not count, nor does the first slice of each. Compare the ratios, and absolute figures only within a run.
+cluster. For each setting of Rhino both run in the same session, in alternating slices; the first two batches of a slice
+do not count, nor does the first slice of each. Compare the ratios, and absolute figures only within a run.
 """
 
 from __future__ import annotations

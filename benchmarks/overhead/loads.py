@@ -1,4 +1,4 @@
-"""The queries, endless and replayable: NBQ8 (growing state), NBQ5 (windows that come and go), rows per key."""
+"""The queries, endless and replayable: NBQ8 (growing state), NBQ5 (windows come and go), rows per key."""
 
 from __future__ import annotations
 

@@ -13,12 +13,13 @@ from benchmarks.overhead.subject import Batch, Subject
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One load under one provider. `growth`: median duration of the last third of the batches over that of the first.
+    """One load under one provider. `growth`: median duration of the last third of the batches over the median of the
+    first third.
 
     `ratio_p50`: the median over the stock provider's in the same session; `growth_ratio`: the same of growth.
     Processor, disk and network are per million rows; `cpu_ratio`: Spark's and Rhino's processor time together over
-    Spark's alone with the stock provider (the daemons idle beside that one). Peaks are of the session so far, and
-    common to both providers.
+    Spark's alone with the stock provider (the daemons idle beside the stock provider). Peaks are of the session so far,
+    and common to both providers.
     """
 
     setting: str
@@ -45,7 +46,7 @@ class Row:
 
 
 def rows_of(setting: str, subjects: Sequence[Subject], executor_bytes: int, sidecar_bytes: int) -> list[Row]:
-    """`subjects[0]` is what the others are compared with."""
+    """The others are compared with `subjects[0]`."""
     stock = subjects[0]
     return [_row(setting, subject, stock, executor_bytes / 1e6, sidecar_bytes / 1e6) for subject in subjects]
 

@@ -1,4 +1,4 @@
-"""Resources that the processes of a cluster use: processor, memory, disk, and the network between sidecars."""
+"""Resources of the processes of a cluster: processor, memory, disk, and the network between sidecars."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Reading:
 
 
 def read(cluster: LocalCluster) -> Reading:
-    """`disk_bytes`: written by executors and sidecars, as the kernel counts what it will have to write back."""
+    """`disk_bytes`: written by executors and sidecars, by the kernel's count of bytes to write back."""
     executors = [pid for worker in cluster.workers for pid in worker.executor_pids()]
     writers = [psutil.Process(pid) for pid in (*executors, *sidecar_pids(cluster))]
     return Reading(
@@ -51,7 +51,7 @@ def read(cluster: LocalCluster) -> Reading:
 
 
 def wait_until_quiet(cluster: LocalCluster) -> None:
-    """Until the daemons have done what they were given, so that the next query pays for itself alone."""
+    """Until the daemons have done their work. The next query then pays for itself alone."""
     deadline = time.monotonic() + QUIET_TIMEOUT_S
     before = daemons_cpu_s(cluster)
     while time.monotonic() < deadline:
@@ -77,6 +77,6 @@ def sidecar_pids(cluster: LocalCluster) -> list[int]:
 
 
 def peaks(cluster: LocalCluster) -> tuple[int, int]:
-    """Highest resident bytes that an executor, and a sidecar, has had."""
+    """Highest resident bytes of an executor, and of a sidecar."""
     executors = [pid for worker in cluster.workers for pid in worker.executor_pids()]
     return max(map(peak_resident_bytes, executors)), max(map(peak_resident_bytes, sidecar_pids(cluster)))

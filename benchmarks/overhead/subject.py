@@ -1,4 +1,4 @@
-"""A query under one provider, run in slices that alternate with those of its peer in the same session."""
+"""A query under one provider. Its slices alternate with those of its peer in the same session."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
 """`python -m benchmarks.recovery`: kill -9 of a whole worker, Rhino beside Spark's own RocksDB provider.
 
 Each measurement has a cluster of its own: three workers, six partitions, state built up, small batches, then the kill
-of one worker (executor, Spark worker, and the sidecar where there is one) right after a batch was logged. The query
-checkpoint is on a local path. "-cut": nothing is killed, the worker's link loses every packet from one moment on,
-so that no connection is reset and only time tells (needs root). Files that will be loaded are in the page cache, as on
-a node with memory to spare; "-cold": on the disk only. All have the same
-Spark settings but one: how long a task waits for a slot beside its state (spark.locality.wait) is 3 s with Rhino, and
-0.5 s with Spark's own provider, which it suits better; "rhino-500ms" and "stock-3s" the other way round. Compare
-subjects within a run; absolute figures depend on the machine.
+of one worker (executor, Spark worker, and the sidecar if there is one) right after a batch was logged. The query
+checkpoint is on a local path. "-cut": nothing is killed, the worker's link loses every packet from one moment on, so no
+connection is reset and only time tells (needs root). Files to be loaded are in the page cache, as on a node with memory
+to spare; "-cold": on the disk only. All have the same Spark settings but one: how long a task waits for a slot beside
+its state (spark.locality.wait) is 3 s with Rhino, and 0.5 s with Spark's own provider, because this suits it better;
+"rhino-500ms" and "stock-3s" the other way round. Compare subjects within a run; absolute figures depend on the machine.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ PREPARE_ROUNDS = 35  # of all six virtual nodes: over 200 calls
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Milliseconds after the loss, except where said. Loads are those of the partitions that the worker ran."""
+    """Milliseconds after the loss, unless said otherwise. Loads are those of the lost worker's partitions."""
 
     subject: str
     state_bytes: int
@@ -54,7 +54,7 @@ class Recovery:
 
 
 def lose_and_recover(run: Running, subject: str) -> Recovery:
-    """Loses the worker with most partitions right after a batch is logged, so that the next one has to recover."""
+    """Loses the worker with most partitions right after a batch is logged: the next one has to recover."""
     workers = run.cluster.workers
     run.doing.what = "calling Prepare for replicas"
     prepares = replica_prepares(run, PREPARE_ROUNDS) if run.place.rhino else [0.0]
@@ -116,7 +116,7 @@ def lose_and_recover(run: Running, subject: str) -> Recovery:
 
 
 def _set_page_cache(run: Running, subject: str, partitions: Sequence[int], victim: LocalWorker) -> None:
-    """Files of the state that the others will load: in the page cache, or with "-cold" on the disk only."""
+    """Files of the state to be loaded by the others: in the page cache, or with "-cold" on the disk only."""
     run.doing.what = "setting the page cache"
     files = [path for path in run.data_files(partitions) if not path.is_relative_to(victim.folder)]
     if subject.endswith("-cold"):

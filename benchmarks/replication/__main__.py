@@ -3,7 +3,7 @@
 Throughput counts from the first file until every member holds everything, processor time counts all processes of a
 subject. Compare ratios within a run; absolute figures depend on the machine. Of commits, `cpu_us_per_commit` (r = 2,
 one after the other) and `cpu_us_per_commit_at_rate` (r = 1) are the processor time of client, sidecars and manager
-together: what else the machine does changes them far less than it changes latencies.
+together: other work of the machine changes them far less than it changes latencies.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _run() -> None:
 
 
 def _write(path: Path | None, report: dict[str, object]) -> None:
-    """After each part: what was measured stays when a later one fails."""
+    """After each part: its results stay when a later one fails."""
     if path is not None:
         path.write_text(json.dumps(report, indent=2) + "\n")
 

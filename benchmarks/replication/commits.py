@@ -1,6 +1,6 @@
-"""Commit latency idle, beside bulk replication and on busy processors, commits per second, and what a commit costs.
+"""Commit latency idle, beside bulk replication and on busy processors, commits per second, and the cost of a commit.
 
-Times say little on a machine that does other things as well. Processor time says more: compare that between revisions.
+Times say little on a machine with other work. Processor time says more: compare it between revisions.
 """
 
 from __future__ import annotations

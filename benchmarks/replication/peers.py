@@ -111,7 +111,7 @@ def _processes() -> Iterator[_Start]:
 
 
 class _Start:
-    """Starts a process that ends with the context."""
+    """Starts a process. It ends with the context."""
 
     def __init__(self, started: list[Process], reaper: Reaper) -> None:
         self._started, self._reaper = started, reaper

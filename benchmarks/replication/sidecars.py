@@ -50,7 +50,7 @@ class Chain:
         return self.socket.with_name(f"{number}.sock")
 
     def peak_resident_bytes(self) -> int:
-        """The peak of the sidecar that needed most."""
+        """The highest peak of a sidecar."""
         return max(peak_resident_bytes(sidecar.pid) for sidecar in self.sidecars)
 
 
@@ -58,7 +58,7 @@ class Chain:
 def chain(folder: Path, members: int, key: str = "") -> Iterator[Chain]:
     """A manager and `members` sidecars; everything ends with the context.
 
-    `key`: the path of the key from which they make certificates; empty: everything is plain.
+    `key`: the path of the key for their certificates; empty: everything is plain.
     """
     folder.mkdir(parents=True)
     processes: list[Process] = []
@@ -116,7 +116,7 @@ class Client:
         await self._commit(store, f"{version}.changelog", name, lineage)
 
     async def snapshot(self, store: StoreId, files: Sequence[Path], version: Version | None = None) -> Version:
-        """Data files and then the zip that names them, until enough members hold all of it. By default version 1."""
+        """Commits data files and then their zip, until enough members hold all of it. By default version 1."""
         version = version or Version(1, uuid.uuid4().hex)
         limit = asyncio.Semaphore(ADDS_AT_ONCE)
         names = await asyncio.gather(*(self._add(store, version.version, path, limit) for path in files))
@@ -126,7 +126,7 @@ class Client:
         return version
 
     async def stored_bytes(self) -> int:
-        """The bytes that the sidecar has on disk."""
+        """The sidecar's bytes on disk."""
         reply = await self._stub.Describe(sidecar_pb2.DescribeRequest(), timeout=CALL_TIMEOUT_S)
         stored: int = reply.stored_bytes
         return stored
@@ -166,7 +166,7 @@ class Client:
 
 @contextlib.asynccontextmanager
 async def attached(socket: Path, replicas: int, *, min_copies: int) -> AsyncIterator[Client]:
-    """A session whose commits return when `min_copies` members hold the version."""
+    """A session. Its commits return when `min_copies` members hold the version."""
     channel = aio_channel(f"unix://{socket}")
     try:
         stub = sidecar_pb2_grpc.SidecarStub(channel)

@@ -1,8 +1,8 @@
 """Bulk replication: the same files through Rhino's chain and through each peer, in turns.
 
 A virtual machine may hand freed memory back to its host, and then the next page costs several times as much as one
-that was freed just now. So each subject waits until what the one before has freed is gone, and the order changes with
-each round.
+freed just now. So each subject waits until the memory freed by the one before is gone, and the order changes with each
+round.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ async def push(client: Client, source: Source, *, first_partition: int) -> None:
 
 
 def compare(source: Source, folder: Path, hops: tuple[int, ...], chunk_bytes: int, turn: int) -> list[Result]:
-    """Round number `turn`: every subject once, each in a folder of its own that is removed afterwards."""
+    """Round number `turn`: every subject once, each in a folder of its own, removed afterwards."""
     results = []
     for hop in hops:
         subjects = list(_subjects(source, hop, chunk_bytes).items())

@@ -1,1 +1,1 @@
-"""`make bench`: a quick run of every benchmark, and one page with what they measured."""
+"""`make bench`: a quick run of every benchmark, and one page with their results."""

@@ -3,8 +3,8 @@
 JSON and logs are in OUT. Exit code 1: a benchmark failed, or found an output wrong. After an interruption `--resume`
 goes on with the rest.
 
-With `--against REF` each benchmark runs on this tree and on that revision in turns: a table has
-the ratio and a verdict for each figure. Exit code 1 then also means that a figure is worse.
+With `--against REF` each benchmark runs on this tree and on the revision REF in turns: a table has the ratio and a
+verdict for each figure. Exit code 1 then also means that a figure is worse.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _text(value: Any) -> str:
 
 
 def _done(run: Run, out: Path) -> Result | None:
-    """The result of the same run in a former report, if that run succeeded."""
+    """The result of the same run in a former report, if it succeeded."""
     outcome = out / f"{run.name}.outcome.json"
     if not outcome.exists():
         return None

@@ -1,6 +1,6 @@
 """`python -m benchmarks.report.figures` (`make figures`): measures the figures of the README, and writes them there.
 
-Recovery, handover, overhead and modify run on one clean commit, Rhino beside Spark's own provider where there is one:
+Recovery, handover, overhead and modify run on one clean commit, Rhino beside Spark's own provider if there is one:
 first on an idle machine, then beside two burning processes. It takes about an hour. The record is
 benchmarks/results/figures.json. `--quick` is a trial of some minutes: it shows the table, and writes nothing.
 """
@@ -36,7 +36,7 @@ TIMEOUT_S = 4 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """`table` and `column`: where its report has it. `rows`: the value of `key` in Rhino's row, and in Spark's own."""
+    """`table` and `column`: its place in the report. `rows`: the value of `key` in Rhino's row, and in Spark's own."""
 
     title: str
     benchmark: str

@@ -1,7 +1,7 @@
 """`python -m benchmarks.report.record build/bench/handover-1.json --title "Half of a worker"`: keeps a run as a record.
 
-It takes the JSON that a benchmark wrote (`--json`, or `make bench`), writes benchmarks/results/<name>.json, and writes
-the results page anew. Figures are copied, never typed.
+It takes the JSON of a benchmark (`--json`, or `make bench`), writes benchmarks/results/<name>.json, and writes the
+results page anew. Figures are copied, never typed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def record_of(report: Mapping[str, Any], title: str, load: str, notes: Sequence[str]) -> Record:
-    """Raises InvalidRequestError for a report of a run that failed or found an output wrong, or without figures."""
+    """Raises InvalidRequestError for a report of a failed run or of a wrong output, or without figures."""
     if broken := report.get("failed") or report.get("problems"):
         raise InvalidRequestError(f"the run failed, so it is no record: {broken}")
     tables = [_table(table) for table in shapes.summaries(report)]
@@ -60,7 +60,7 @@ def record_of(report: Mapping[str, Any], title: str, load: str, notes: Sequence[
 
 
 def _command(said: str) -> str:
-    """Without the interpreter's path, and without the file that the report was written to."""
+    """Without the interpreter's path, and without the file of the report."""
     without_file = re.sub(r" --json[ =]\S+", "", said)
     return without_file if without_file.startswith("python ") else f"python {without_file}"
 

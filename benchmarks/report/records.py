@@ -1,4 +1,4 @@
-"""Records of runs: `benchmarks/results/<name>.json`, from which docs/benchmarks/results.md is written."""
+"""Records of runs: `benchmarks/results/<name>.json`. docs/benchmarks/results.md is written from them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FigureTable:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One run, or several of one kind. Facts that nobody wrote down are NOT_RECORDED."""
+    """One run, or several of one kind. Facts not written down are NOT_RECORDED."""
 
     title: str
     benchmark: str  # package under `benchmarks` or `workloads`; decides the section of the page
@@ -42,7 +42,7 @@ class Record:
 
 
 def read(path: Path) -> Record:
-    """Raises InvalidRequestError if the file lacks a field or has one that a record does not have."""
+    """Raises InvalidRequestError if the file lacks a field or has an unknown one."""
     stored = json.loads(path.read_text())
     expected = {field.name for field in fields(Record)}
     if stored.keys() != expected:

@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def page(records: Mapping[str, Record]) -> str:
-    """Raises RhinoError for a record that belongs to no section."""
+    """Raises RhinoError for a record without a section."""
     known = {benchmark for benchmarks in SECTIONS.values() for benchmark in benchmarks}
     for name, record in records.items():
         if record.benchmark not in known:

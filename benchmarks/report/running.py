@@ -56,7 +56,7 @@ def carry_out(run: Run, out: Path, timeout_s: float, root: Path = ROOT) -> Resul
 
 
 def environment(root: Path) -> dict[str, str]:
-    """The environment of a process that runs the code of `root`."""
+    """The environment of a process with the code of `root`."""
     paths = [str(root), str(root / "proto"), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
 

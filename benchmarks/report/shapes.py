@@ -29,7 +29,7 @@ def tables(report: Mapping[str, Any]) -> list[Table]:
 
 
 def summaries(report: Mapping[str, Any]) -> list[Table]:
-    """Tables without the single rounds, where a table of medians stands beside them."""
+    """Tables without the single rounds if a table of medians stands beside them."""
     found = tables(report)
     medians = {table.title.removesuffix("median") for table in found if table.title.endswith("median")}
     rounds = {f"{beside}{name}" for beside in medians for name in _ROUNDS}

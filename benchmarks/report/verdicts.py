@@ -52,7 +52,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`skipped`: figures that cannot be compared, with the reason."""
+    """`skipped`: incomparable figures, with the reason."""
 
     compared: Sequence[Compared]
     skipped: Mapping[str, str]
@@ -80,7 +80,7 @@ def _identity(row: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def compare(pairs: Sequence[tuple[Figures, Figures]], higher: Sequence[str]) -> Comparison:
-    """`pairs`: this tree's figures and the other's. `higher`: columns of which more is better."""
+    """`pairs`: this tree's figures and the other's. `higher`: columns with higher-is-better figures."""
     compared: list[Compared] = []
     skipped: dict[str, str] = {}
     for name in sorted({name for pair in pairs for side in pair for name in side}):

@@ -63,10 +63,10 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Resolve:
-    """A sidecar asks for a group. A new group gets that worker as its owner.
+    """A sidecar asks for a group. Its worker becomes the owner of a new group.
 
     `settings` come from the executor's session. They apply to the first group of a job only. `branch_of`: a group of
-    another job that has the same files; its members come first in a new group.
+    another job with the same files; its members come first in a new group.
 
     Raises TooFewWorkersError, UnavailableError, and PreconditionError for a forgotten job.
     """
@@ -79,7 +79,7 @@ class Resolve:
 
 @dataclass(frozen=True, slots=True)
 class SettingsNamed:
-    """The settings of the driver that runs the job's query now.
+    """The settings of the present driver of the job's query.
 
     Raises PreconditionError for a setting that cannot change.
     """
@@ -90,9 +90,9 @@ class SettingsNamed:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorsNamed:
-    """Where the executors are that run the job now. Placement prefers these workers, and workers on these hosts.
+    """Locations of the job's present executors. Placement prefers these workers, and workers on these hosts.
 
-    `hosts` are those of executors that have not reported their worker.
+    `hosts`: of executors that have not reported their worker.
     """
 
     job: str
@@ -102,7 +102,7 @@ class ExecutorsNamed:
 
 @dataclass(frozen=True, slots=True)
 class BatchPublished:
-    """From Spark's commit log: the versions that a batch names, and the oldest versions that Spark may still load.
+    """From Spark's commit log: the versions of a batch, and the floors.
 
     `task_s`: seconds of the task of each group, as far as they are known. Raises InvalidRequestError if the event names
     another job, or a floor above all versions of the batch.
@@ -117,7 +117,7 @@ class BatchPublished:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change that the handover manager asks for. Raises ConflictError if the group has left the epoch `expected`."""
+    """A change by the handover manager. Raises ConflictError if the group has left the epoch `expected`."""
 
     group: GroupId
     expected: Epoch | None
@@ -127,7 +127,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class JobForgotten:
-    """The handover manager reports that the job has ended for good.
+    """The handover manager reports the final end of the job.
 
     Raises UnknownError if no worker stores any of it.
     """
@@ -210,7 +210,7 @@ class PersistFloor:
 
 @dataclass(frozen=True, slots=True)
 class PublishGroup:
-    """Send the group to every worker that it concerns or concerned."""
+    """Send the group to every worker concerned, now or before."""
 
     group: ReplicaGroup
 
@@ -227,7 +227,7 @@ class PublishFloors:
 
 @dataclass(frozen=True, slots=True)
 class PersistForgotten:
-    """Journal that the job is forgotten, in one write with the DropGroups that follows."""
+    """Journal the job as forgotten, in one write with the DropGroups after it."""
 
     job: str
     fence: Epoch
@@ -235,7 +235,7 @@ class PersistForgotten:
 
 @dataclass(frozen=True, slots=True)
 class DropGroups:
-    """Remove groups, and the floors of their stores, from the journal, and notify the workers that they concerned."""
+    """Remove groups, and the floors of their stores, from the journal, and notify the workers concerned."""
 
     groups: tuple[GroupId, ...]
     floors: tuple[StoreId, ...]
@@ -258,7 +258,7 @@ class PersistDraining:
 
 @dataclass(frozen=True, slots=True)
 class PublishForgotten:
-    """Send the fence to every worker, also to workers that connect later."""
+    """Send the fence to every worker, also to those connecting later."""
 
     job: str
     fence: Epoch

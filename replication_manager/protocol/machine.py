@@ -52,10 +52,10 @@ class Restored:
 
 
 class ReplicationMachine:
-    """Owns the parts of the core, and gives each event to the part that handles it.
+    """Owns the parts of the core, and gives each event to its part.
 
-    `handle` raises a RhinoError for an event that it refuses, such as a Registered or a Change. A refused event has
-    changed nothing.
+    `handle` raises a RhinoError for a refused event, such as a Registered or a Change. A refused event has changed
+    nothing.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class ReplicationMachine:
         return self._chains.groups
 
     def member_of(self, worker_id: str) -> Collection[GroupId]:
-        """Groups of which the worker is a member."""
+        """Groups with the worker as a member."""
         return self._table.of_worker(worker_id)
 
     def owned_by(self, worker_id: str) -> int:
@@ -207,8 +207,8 @@ class ReplicationMachine:
     def may_use(self, group: GroupId, worker_id: str) -> bool:
         """Whether the worker may send and fetch files of the group.
 
-        It is a member, or executors of the job run there. A job without a logged batch may still be made by a branch,
-        which has no executors.
+        It is a member, or executors of the job run there. A job without a logged batch may be a branch in the making,
+        without executors.
         """
         known = self.groups.get(group)
         if known is not None and known.member(worker_id) is not None:
@@ -242,12 +242,12 @@ class ReplicationMachine:
 
     @property
     def forgotten(self) -> Mapping[str, Epoch]:
-        """Jobs that have ended for good, with their fences."""
+        """Fences of the jobs that have ended for good."""
         return self._chains.fences
 
     @property
     def draining(self) -> Collection[str]:
-        """Workers that are being drained."""
+        """Ids of draining workers."""
         return self.membership.draining
 
     def settings_of(self, job: str) -> JobSettings | None:
@@ -260,11 +260,11 @@ class ReplicationMachine:
 
     @property
     def copy_decisions(self) -> Mapping[GroupId, Mapping[str, CopyDecision]]:
-        """Decisions about copies in which loads decided, by group and worker. Some workers are no longer a member."""
+        """Decisions about copies by load, by group and worker. Some workers are no longer a member."""
         return self._placing.decisions.by_group
 
     def members(self) -> Collection[str]:
-        """Ids of all workers that are a member of some group, as they are at the time of the access."""
+        """Ids of the members of all groups. A live view."""
         return self._table.members()
 
     def sizes(self) -> Mapping[GroupId, int]:
@@ -272,5 +272,5 @@ class ReplicationMachine:
         return self.membership.reporting.sizes
 
     def load_bytes(self, worker_id: str) -> int:
-        """Bytes of the groups of which the worker is a member. An empty group counts as `GROUP_BYTES_MIN`."""
+        """Bytes of the groups with the worker as a member. An empty group counts as `GROUP_BYTES_MIN`."""
         return self._table.load_bytes[worker_id]

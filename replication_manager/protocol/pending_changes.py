@@ -1,4 +1,4 @@
-"""Changes of groups that one watching worker has not received yet. Several changes of one group are sent as one."""
+"""Changes of groups not yet sent to one watching worker. Several changes of one group are sent as one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rhino_core.ids import Epoch, GroupId, ReplicaGroup, StoreVersion
 class Update:
     """One message to a watching worker.
 
-    If `snapshot` is true, `groups` are all groups that concern the worker, else the changed ones. `left` are groups
-    that no longer concern it. The message has the present and the absent workers besides.
+    If `snapshot` is true, `groups` are all groups that concern the worker, else the changed ones. `left`: groups that
+    no longer concern it. The message has the present and the absent workers besides.
     """
 
     snapshot: bool
@@ -32,9 +32,9 @@ class Update:
 class PendingChanges:
     """Pending changes for one worker.
 
-    They cover the groups of which it is a member, those in `interested` (resolved without being a member), and those of
-    which it stores files. A worker outside a group needs the members to ask whether it may delete its files. The
-    notifying methods return whether a message is due. Call `snapshot` first, then `take` whenever a message is due.
+    They cover its groups as a member, those in `interested` (resolved without being a member), and those with files on
+    it. A worker outside a group needs the members to ask whether it may delete its files. The notifying methods return
+    whether a message is due. Call `snapshot` first, then `take` whenever a message is due.
     """
 
     def __init__(self, core: ReplicationMachine, worker_id: str, interested: set[GroupId]) -> None:
@@ -55,7 +55,7 @@ class PendingChanges:
         return report is not None and report.stored_files > 0
 
     def reported(self, worker_id: str, groups: Iterable[GroupId]) -> bool:
-        """A worker has reported what it stores of these groups."""
+        """A worker has reported its files of these groups."""
         if worker_id != self.worker_id:
             return False
         new = (group for group in groups if group not in self._sent and group in self._core.groups)
@@ -95,7 +95,7 @@ class PendingChanges:
         return Update(True, groups, (), floors, dict(core.forgotten))
 
     def take(self) -> Update:
-        """Returns everything that has changed since the last message."""
+        """Returns all changes since the last message."""
         changed = [self._core.groups[group] for group in sorted(self._groups) if group in self._core.groups]
         mine = tuple(group for group in changed if self.concerns(group))
         joined = {group.group for group in mine} - self._sent

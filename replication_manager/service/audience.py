@@ -1,4 +1,4 @@
-"""All WatchGroups streams, and which of them a change concerns."""
+"""All WatchGroups streams, and those concerned by a change."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from rhino_core.ids import Epoch, GroupId, ReplicaGroup, StoreVersion
 class Audience:
     """The streams by worker: a worker has one at most.
 
-    There may be 1000 streams and 100 000 groups, so a change is shown only to the streams that may need it: those of
-    present and former members, of workers that have reported the group, and of workers that have resolved it.
-    `interested`: the groups that each worker has resolved.
+    There may be 1000 streams and 100 000 groups, so a change is shown only to the streams of present and former
+    members, and of workers that have reported or resolved the group. `interested`: the groups resolved by each worker.
     """
 
     def __init__(self, core: ReplicationMachine) -> None:
@@ -26,7 +25,7 @@ class Audience:
         self._news = News(core)
 
     def open(self, worker_id: str) -> Watcher:
-        """A new stream of this worker. A former one ends: it has broken, which was not noticed yet."""
+        """A new stream of this worker. A former one ends: its break was not noticed yet."""
         if (former := self._watchers.get(worker_id)) is not None:
             former.end()
         interested = self.interested.setdefault(worker_id, set())
@@ -42,12 +41,12 @@ class Audience:
             self._news.streams(len(self._watchers))
 
     def resolved(self, worker_id: str, group: GroupId) -> None:
-        """The worker has resolved the group, of which it may be no member."""
+        """The worker has resolved the group, perhaps without being a member."""
         self.interested.setdefault(worker_id, set()).add(group)
         self._resolved_by.setdefault(group, set()).add(worker_id)
 
     def reported(self, worker_id: str, groups: Iterable[GroupId]) -> None:
-        """The worker has reported what it stores of these groups."""
+        """The worker has reported its files of these groups."""
         if (watcher := self._watchers.get(worker_id)) is not None:
             watcher.reported(worker_id, groups)
 
@@ -93,7 +92,7 @@ class Audience:
                 del self._resolved_by[group]
 
     def _near(self, group: GroupId, *known: ReplicaGroup | None) -> list[Watcher]:
-        """The streams that a change of this group may concern, in an order that does not depend on chance."""
+        """The streams that a change of this group may concern, in a deterministic order."""
         ids: dict[str, None] = {}
         for one in known:
             ids |= dict.fromkeys(member.worker.worker_id for member in one.members) if one is not None else {}

@@ -83,7 +83,7 @@ def _member_status(core: ReplicationMachine, group: ids.GroupId, worker: ids.Wor
 
 
 def lag_versions(core: ReplicationMachine, group: ids.ReplicaGroup) -> int:
-    """Versions by which the least advanced secondary is behind the owner, in the worst store."""
+    """Number of versions between the owner and the least advanced secondary, in the worst store."""
     records, lag = core.membership.records, 0
     owner, *others = (
         record.reports.get(group.group) if (record := records.get(m.worker.worker_id)) is not None else None
@@ -119,7 +119,7 @@ def floors_to_pb(floors: Iterable[ids.StoreVersion]) -> list[common_pb2.Floor]:
 
 
 def job_usage(core: ReplicationMachine, job: str) -> common_pb2.ForgetJobReply:
-    """The groups of the job, and the files and bytes that each worker stores of it by its latest reports."""
+    """The groups of the job, and its files and bytes on each worker by the latest reports."""
     usages = []
     for record in sorted(core.membership.records.values(), key=lambda r: r.worker.worker_id):
         reports = [report for report in record.reports.values() if report.group.job == job]
@@ -136,7 +136,7 @@ def job_usage(core: ReplicationMachine, job: str) -> common_pb2.ForgetJobReply:
 
 
 def worker_usage(core: ReplicationMachine, worker_id: str) -> common_pb2.ForgetWorkerReply:
-    """The copies that are given up with an absent worker."""
+    """The copies given up with an absent worker."""
     record = core.membership.records.get(worker_id)
     mine = [core.groups[group] for group in sorted(core.member_of(worker_id))]
     return common_pb2.ForgetWorkerReply(

@@ -20,7 +20,7 @@ PAUSE_S = 0.02  # which needs several turns of the event loop
 
 
 class Lags:
-    """The lag of each group that has one. Only groups that have changed since are looked at again."""
+    """The lag of each lagging group. Only changed groups are looked at again."""
 
     def __init__(self, core: ReplicationMachine) -> None:
         self._core = core
@@ -32,7 +32,7 @@ class Lags:
         self._changed.update(groups)
 
     def look(self, most: int | None = None) -> bool:
-        """Looks at the groups that have changed, at most so many. Returns whether some are left."""
+        """Looks at changed groups, at most `most`. Returns whether some are left."""
         for _ in range(len(self._changed) if most is None else min(most, len(self._changed))):
             name = self._changed.pop()
             group = self._core.groups.get(name)
@@ -49,7 +49,7 @@ class Lags:
 
 
 class ReplicationMetrics(Collector):
-    """Reads the core when the metrics are requested. `follow` does most of the work before that, a little at a time."""
+    """Reads the core when the metrics are requested. `follow` does most of the work before, a little at a time."""
 
     def __init__(self, core: ReplicationMachine, registry: CollectorRegistry) -> None:
         self._core = core

@@ -1,4 +1,4 @@
-"""Finds out whether a process whose connection broke has ended: its host then refuses new connections."""
+"""Finds out whether a process has ended after its connection broke: its host then refuses new connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Journal records of the replication manager: the protobuf messages that also go over the wire, as JSON."""
+"""Journal records of the replication manager: the protobuf messages of the wire, as JSON."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class MessageRecords(Generic[T]):
         return value_of(self.to_message(value))
 
     def load(self, journal: Journal) -> list[T]:
-        """All values, without fields that only a newer version knows.
+        """All values, without fields known only to a newer version.
 
-        Records that fail the gate are left out. A version without a gate may have written them, and no sidecar accepts
+        Records refused by the gate are left out. A version without a gate may have written them, and no sidecar accepts
         them.
         """
         found = []
@@ -99,7 +99,7 @@ def load_fences(journal: Journal) -> dict[str, Epoch]:
 
 
 def _with_known_values(key: str, value: Any) -> dict[str, Any]:
-    """Replaces setting values that only a newer version knows. Raises ParseError if the value is no JSON object.
+    """Replaces setting values known only to a newer version. Raises ParseError if the value is no JSON object.
 
     The JSON parser would drop such a value, and so weaken a guarantee.
     """

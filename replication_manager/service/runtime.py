@@ -31,14 +31,14 @@ class Leases:
         self._tokens: dict[str, bytes] = {}
 
     def grant(self, worker_id: str) -> bytes:
-        """Creates the token of a process that has just registered. The former token of the worker becomes void."""
+        """Creates the token of a newly registered process. The former token of the worker becomes void."""
         token = self._tokens[worker_id] = secrets.token_bytes(TOKEN_BYTES)
         return token
 
     def check(self, worker_id: str, shown: bytes) -> None:
-        """Checks the token that a caller shows for a worker.
+        """Checks a caller's token for a worker.
 
-        Raises UnavailableError for a worker that is not registered, and PreconditionError for a wrong token.
+        Raises UnavailableError for an unregistered worker, and PreconditionError for a wrong token.
         """
         token = self._tokens.get(worker_id)
         if token is None:
@@ -58,7 +58,7 @@ Listener = Callable[[Iterable[GroupId]], None]
 
 
 class Runtime:
-    """The machine, its runner and its ports. `leases`, `audience` and `scrubs` forget workers that are forgotten."""
+    """The machine, its runner and its ports. `leases`, `audience` and `scrubs` drop forgotten workers."""
 
     def __init__(self, journal: Journal, settings: ManagerSettings) -> None:
         self._journal = journal
@@ -76,14 +76,14 @@ class Runtime:
         await self._runner.run()
 
     def subscribe(self, listener: Listener) -> None:
-        """Calls `listener` with groups that have changed or ended; with none if only workers have changed.
+        """Calls `listener` with changed and ended groups; with none if only workers have changed.
 
         Reported bytes are no change: heartbeats bring new ones all the time.
         """
         self._listeners.append(listener)
 
     def on_reports(self, reader: Listener) -> None:
-        """Calls `reader` with groups that a worker has just reported."""
+        """Calls `reader` with the groups of each new report."""
         self._readers.append(reader)
 
     def handle(self, event: ev.Event) -> None:
@@ -160,7 +160,7 @@ class Runtime:
                 assert_never(effect)
 
     def _log_workers(self) -> None:
-        """Logs the workers whose state is another one than in the line before, and how many have each state."""
+        """Logs the workers with a new state since the line before, and the number of workers in each state."""
         states = {r.worker.worker_id: r.state.value for r in self.core.membership.records.values()}
         changed = {name: state for name, state in states.items() if self._logged.get(name) != state}
         gone = sorted(self._logged.keys() - states.keys())

@@ -150,8 +150,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
                 self._stream_ended(worker_id, process_id)
 
     def _stream_ended(self, worker_id: str, process_id: str) -> None:
-        """Suspects a worker when the last stream of its process has ended. A process may open a new stream
-        before that."""
+        """Suspects a worker when the last stream of its process has ended. A process may open a new stream before."""
         self._streams[worker_id, process_id] -= 1
         if self._streams[worker_id, process_id] > 0:
             return
@@ -231,7 +230,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
     # ---------------------------------------------------------------- handover manager, in this process
 
     def name_settings(self, job: str, settings: JobSettings) -> None:
-        """Applies the settings that the job's driver named.
+        """Applies the settings of the job's driver.
 
         Raises PreconditionError for a setting that cannot change.
         """
@@ -241,7 +240,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
             log.info("settings changed", extra={"job": job, "before": str(before), "now": str(now)})
 
     def forget_job(self, job: str, *, dry_run: bool) -> common_pb2.ForgetJobReply:
-        """Forgets a job. The caller has checked that the job does not run.
+        """Forgets a job. The job must not run: the caller has checked this.
 
         Raises UnknownError, and InvalidRequestError for a malformed query id.
         """
@@ -268,9 +267,9 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
 
 
 def _check_address(worker: common_pb2.Worker, peer: str) -> None:
-    """Raises InvalidRequestError for an address that means another machine to each process that connects to it.
+    """Raises InvalidRequestError for an address that has another meaning on each machine.
 
-    Manager and sidecars connect to it. Such an address would let them knock at services of their own machines, and at
+    Manager and sidecars connect to it. With such an address they would connect to services of their own machines, or to
     the metadata service of a cloud. `peer`: the caller, as gRPC writes it.
     """
     host = worker.peer_address.rpartition(":")[0]
@@ -288,7 +287,7 @@ def _check_address(worker: common_pb2.Worker, peer: str) -> None:
 
 
 def _check_claims(request: pb.RegisterRequest) -> None:
-    """Raises InvalidRequestError for an epoch beyond any that a manager can have issued.
+    """Raises InvalidRequestError for an epoch that no manager can have issued.
 
     The manager would exceed such an epoch, and older sidecars would then refuse all its epochs.
     """

@@ -25,7 +25,7 @@ from rhino_core.settings import ManagerSettings
 
 
 def persist(journal: Journal, effects: Iterable[ev.Effect]) -> None:
-    """Journals everything that the effects ask for, as one write. It is on disk when this returns."""
+    """Journals the records of all effects, as one write. It is on disk when this returns."""
     newest: dict[str, Any] = {}  # by key; None: delete it
     generation = 0
     for effect in effects:

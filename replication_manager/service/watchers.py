@@ -50,7 +50,7 @@ class News:
 
 
 class Watcher:
-    """Changes for one worker, as messages. `interested` are groups that it resolved without being a member."""
+    """Changes for one worker, as messages. `interested`: groups that it resolved without being a member."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Watcher:
         self._due.set()
 
     def reported(self, worker_id: str, groups: Iterable[GroupId]) -> None:
-        """A worker has reported what it stores of these groups."""
+        """A worker has reported its files of these groups."""
         self._wake(self._pending.reported(worker_id, groups))
 
     def group_changed(self, group: ReplicaGroup) -> None:

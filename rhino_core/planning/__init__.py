@@ -1,4 +1,4 @@
-"""Where virtual nodes and their copies should be: a model, goals and pure functions that propose, score and explain.
+"""Places for virtual nodes and their copies: a model, goals and pure functions to propose, score and explain.
 
 docs/design/placement.md has the model, the bounds and their proofs.
 """

@@ -2,8 +2,8 @@
 
 Cidon et al., *Copysets: Reducing the Frequency of Data Loss in Cloud Storage*, USENIX ATC 2013: state is lost if all
 workers of one set are lost at once. Random placement makes nearly every combination of workers such a set. Here the
-sets grow with the groups, as in *Tiered Replication* (Cidon et al., USENIX ATC 2015), so that no set changes because
-another worker comes or goes.
+sets grow with the groups, as in *Tiered Replication* (Cidon et al., USENIX ATC 2015): no set changes because another
+worker comes or goes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Copyset = frozenset[str]
 
 
 class Copysets:
-    """The sets in use, by the groups that are placed on them. Each event costs what it changes."""
+    """The sets in use, by the groups on them. The cost of an event is that of its changes."""
 
     def __init__(self) -> None:
         self._uses: dict[Copyset, int] = {}
@@ -48,15 +48,15 @@ class Copysets:
         return self._of_worker.get(worker, ())
 
     def partners(self, worker: str) -> set[str]:
-        """Workers that share a set with this one."""
+        """Workers in a set with this one."""
         return {other for found in self.of(worker) for other in found} - {worker}
 
 
 class Sets:
-    """Which workers complete a set of `size` workers best, of which some are chosen. For one choice.
+    """Ranks workers by how well they complete a set of `size` workers, with some chosen already. For one choice.
 
-    A worker has `most` sets, or a few more where zones, hosts or losses ask for that. `usable`: whether a worker may
-    be chosen; sets with others do not count.
+    A worker has `most` sets, or a few more if zones, hosts or losses require them. `usable`: whether a worker may be
+    chosen; sets with others do not count.
     """
 
     def __init__(self, copysets: Copysets, size: int, most: int, usable: Callable[[str], bool]) -> None:
@@ -67,7 +67,7 @@ class Sets:
         self._grows = True
 
     def choose(self, *workers: str) -> None:
-        """These workers are in the set that is to be completed. The first one of all is its owner."""
+        """Adds these workers to the incomplete set. The first one of all is its owner."""
         self._chosen += workers
         self._met.update(*map(self._copysets.partners, workers))
         if not self._chosen:
@@ -78,10 +78,10 @@ class Sets:
         self._completing = {other for found in live if chosen <= found for other in found} - chosen
 
     def rank(self, worker: str) -> int:
-        """0 for workers that complete a set best. Less is better.
+        """0 for the best workers to complete a set. Less is better.
 
-        While the owner has few sets, these are workers with few sets that share none with the chosen ones. Later they
-        are those with which the chosen ones already share a set.
+        While the owner has few sets, these are workers with few sets and none in common with the chosen ones. Later
+        they are the workers with a set in common with the chosen ones.
         """
         if not self._grows and self._completing:
             return 0 if worker in self._completing else 3

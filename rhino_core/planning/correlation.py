@@ -1,7 +1,7 @@
-"""Copies where the load is low when that of their virtual nodes is high (Madsen & Zhou, CIKM 2015, section 5).
+"""Copies on workers of low load at times of high load of their virtual nodes (Madsen & Zhou, CIKM 2015, section 5).
 
-A worker becomes overloaded because the load of its virtual nodes rises. Those move cheaply to a worker with a copy, and
-that worker has room for them if its load falls at that time, or at least does not rise.
+A worker becomes overloaded because the load of its virtual nodes rises. They move cheaply to a worker with a copy. This
+worker has room for them if its load falls at the same time, or at least does not rise.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Histories:
     """The observed loads of workers and virtual nodes. Both are numbered from 0.
 
     `nodes`: for each virtual node its load in each window. `owners`: its worker. `others`: for each worker in each
-    window the load that is not of virtual nodes. `candidates`: for each worker those that may hold copies of its
-    virtual nodes. `slack`: a worker may have this part more than its share of the load that copies stand for;
-    infinity: no limit. `tolerance`: correlations that differ by less count as equal, and the copy load decides.
+    window its load apart from virtual nodes. `candidates`: for each worker the possible holders of copies of its
+    virtual nodes. `slack`: a worker may exceed its share of the copies' load by this part; infinity: no limit.
+    `tolerance`: correlations with a smaller difference count as equal, and the copy load decides.
     """
 
     nodes: Sequence[Sequence[float]]
@@ -68,10 +68,10 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CopyDecision:
-    """Why a copy is on the worker `chosen`, where correlations decided. `at`: monotonic seconds.
+    """The reason for a copy on the worker `chosen`, if correlations decided. `at`: monotonic seconds.
 
-    `origin`: from where the copy was moved; None: it was a new copy. `other`: the best of the other candidates. `error`
-    is the standard error of a correlation of 0. The copy moved because it gained `needed` or more.
+    `origin`: the former worker of a moved copy; None: it was a new copy. `other`: the best of the other candidates.
+    `error` is the standard error of a correlation of 0. The copy moved because it gained `needed` or more.
     """
 
     at: float
@@ -113,7 +113,7 @@ class Costs:
 def allocate(costs: Costs) -> list[Copies]:
     """Places all copies by Algorithm 3. No copy is on the owner, and no two of a virtual node are on one worker.
 
-    The copy that loses most without its best worker is placed first. Where `slack` leaves no worker for a copy, the
+    The copy with the greatest loss without its best worker is placed first. If `slack` leaves no worker for a copy, the
     best one exceeds its part.
     """
     histories = costs.histories
@@ -143,10 +143,10 @@ def allocate(costs: Costs) -> list[Copies]:
 
 
 def improve(costs: Costs, placed: Sequence[Copies], sizes: Sequence[float], sigma: float, budget: float) -> list[Move]:
-    """Moves of copies that bring the score within `sigma` of that of a new allocation. None if it is already.
+    """Moves of copies to bring the score within `sigma` of a new allocation's score. None if it is already.
 
-    Those that gain most for their bytes come first. `sizes`: bytes of each virtual node. All moves together copy at
-    most `budget` bytes, so that the score may stay beyond `sigma`.
+    Moves come by falling gain for their bytes. `sizes`: bytes of each virtual node. All moves together copy at most
+    `budget` bytes, so the score may stay beyond `sigma`.
     """
     wanted = allocate(costs)
     excess = (costs.score(placed) - costs.score(wanted) - sigma) * costs.total
@@ -177,7 +177,7 @@ def improve(costs: Costs, placed: Sequence[Copies], sizes: Sequence[float], sigm
 def _offers(
     costs: Costs, placed: Sequence[Copies], wanted: Sequence[Copies], sizes: Sequence[float]
 ) -> Iterable[tuple[float, float, Move]]:
-    """Moves that lower the score, with their gain for a byte (negative, to sort by) and their gain."""
+    """Moves to lower the score, with their gain for a byte (negative, to sort by) and their gain."""
     for node, (here, there) in enumerate(zip(placed, wanted, strict=True)):
         origins = sorted(set(here) - set(there), key=lambda w: (-costs.of(node, w), w))
         targets = sorted(set(there) - set(here), key=lambda w: (costs.of(node, w), w))

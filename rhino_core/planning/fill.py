@@ -13,7 +13,7 @@ ROUNDS = 4  # so many virtual nodes without a worker for each worker are placed 
 
 
 def place_leavers(state: State) -> None:
-    """Places every virtual node whose worker may not keep it. Raises NoSpaceError if one fits nowhere.
+    """Places every virtual node that its worker may not keep. Raises NoSpaceError if one fits nowhere.
 
     Workers with all of its state come first, among them the least loaded, as long as they stay within their bands.
     """
@@ -35,7 +35,7 @@ def place_leavers(state: State) -> None:
 
 
 def _by_size(state: State, nodes: set[int]) -> list[int]:
-    """The largest first. The size is the greatest part of a share that the virtual node takes in any weight."""
+    """The largest first. The size is the virtual node's greatest part of a share over all weights."""
     scales = [1 / share.fair if share.fair else 0.0 for share in state.shares]
     columns = state.columns
     order = sorted(nodes)
@@ -45,7 +45,7 @@ def _by_size(state: State, nodes: set[int]) -> list[int]:
 
 
 def _to_holders(state: State, pool: list[int]) -> list[int]:
-    """Puts each on the least loaded worker with all of its state that stays within its bands. Returns the others."""
+    """Puts each on the least loaded worker with all of its state, within this worker's bands. Returns the others."""
     left = []
     for node in pool:
         holders = [h for h in state.may_hold(node) if not state.overload_with(h, state.weights_of(node))]
@@ -67,7 +67,7 @@ def _one_by_one(state: State, pool: list[int]) -> None:
 
 
 def _lowest_with_room(state: State, heap: list[tuple[float, int]], node: int) -> int:
-    """The least loaded worker where the virtual node fits. Raises NoSpaceError.
+    """The least loaded worker with room for the virtual node. Raises NoSpaceError.
 
     `heap` may have outdated entries: a worker's height was lower then.
     """
@@ -97,7 +97,7 @@ def _lowest_with_room(state: State, heap: list[tuple[float, int]], node: int) ->
 
 
 def spread_hot(state: State) -> None:
-    """Gives each virtual node that is heavier than a share a worker that has no other such virtual node.
+    """Gives each virtual node heavier than a share a worker without another such virtual node.
 
     Pinned ones keep their worker.
     """

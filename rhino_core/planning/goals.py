@@ -28,14 +28,13 @@ MOVE_BYTES = 1 << 20  # a move costs as much as copying this many bytes: two mov
 class Goals:
     """The goals of a plan.
 
-    `bands`: for each weight to balance, the part of the mean by which a worker may exceed its share. Infinity: the
+    `bands`: for each weight to balance, a worker's allowed excess over its share, as a part of the mean. Infinity: the
     weight breaks ties only. `cross_zone_price`: the cost of a byte copied between zones, if one within a zone costs 1.
-    `move_bytes`: what each move costs besides, in bytes. `receivers`: the only workers that may receive virtual nodes;
-    None: all that take any. `pinned`: virtual nodes that stay where they are, unless their worker may not keep them.
-    `barred`: workers to which a virtual node does not go.
-    `kept`: weights for which nothing moves. They only limit moves for other weights: no worker should get beyond the
-    band, or beyond the furthest worker now. No move breaks this for a kept weight that is more important than all
-    weights to balance.
+    `move_bytes`: the further cost of each move, in bytes. `receivers`: the only workers that may receive virtual nodes;
+    None: all that take any. `pinned`: virtual nodes that stay on their worker, unless it may not keep them. `barred`:
+    for a virtual node, workers it does not go to. `kept`: weights without moves of their own. They only limit moves for
+    other weights: no worker should get beyond the band, or beyond the furthest worker now. No move breaks this for a
+    kept weight more important than all weights to balance.
     """
 
     bands: Mapping[Weight, float] = field(default_factory=lambda: dict.fromkeys(ORDER, 0.05))
@@ -68,6 +67,6 @@ class Goals:
 
     @property
     def firm(self) -> frozenset[Weight]:
-        """Kept weights that are more important than all weights to balance."""
+        """Kept weights more important than all weights to balance."""
         first = next(rank for rank, weight in enumerate(self.weights) if weight not in self.kept)
         return frozenset(self.weights[:first])

@@ -65,8 +65,8 @@ class Load:
 class Model:
     """Workers and virtual nodes by index. An index is never given to another one. Read the columns, do not change them.
 
-    `copies`: workers that hold all state of the virtual node. `lacking`: what other workers would have to receive, in
-    bytes, if they hold a part. `totals`: loads of each worker for each weight. `unknown`: virtual nodes without it.
+    `copies`: workers with all state of the virtual node. `lacking`: bytes missing on other workers, if they hold a
+    part. `totals`: loads of each worker for each weight. `unknown`: virtual nodes without it.
     """
 
     sites: list[Site | None] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Model:
     # ------------------------------------------------------------------ workers
 
     def put_worker(self, site: Site) -> None:
-        """Adds a worker, or changes what is known of it."""
+        """Adds a worker, or changes its data."""
         index = self.worker_index.get(site.worker_id)
         if index is not None:
             self.sites[index] = site
@@ -117,7 +117,7 @@ class Model:
     # ------------------------------------------------------------------ virtual nodes
 
     def put_node(self, node: VirtualNode, owner: str | None, load: Load, copies: tuple[str, ...] = ()) -> None:
-        """Adds a virtual node, or replaces all that is known of it. `owner` None: it has no worker yet."""
+        """Adds a virtual node, or replaces all its data. `owner` None: it has no worker yet."""
         workers = tuple(self.worker_of(worker) for worker in copies)
         home = NOWHERE if owner is None else self.worker_of(owner)
         index = self.node_index.get(node)
@@ -143,10 +143,10 @@ class Model:
         loads: Mapping[Weight, Sequence[float]],
         copies: Sequence[tuple[str, ...]],
     ) -> None:
-        """Adds virtual nodes that the model does not have, as `put_node` for each of them, in a tenth of the time.
+        """Adds new virtual nodes, as `put_node` for each of them, in a tenth of the time.
 
-        A weight that `loads` lacks is not known of any of them, apart from the count. Raises UnknownError for a worker,
-        and InvalidRequestError for a virtual node that is there already or a weight that is negative or not finite.
+        A weight missing in `loads` is unknown for all of them, apart from the count. Raises UnknownError for a worker,
+        and InvalidRequestError for a virtual node already there or a weight that is negative or not finite.
         """
         first, count = len(self.nodes), len(nodes)
         if len(set(nodes)) < count or not self.node_index.keys().isdisjoint(nodes):
@@ -172,7 +172,7 @@ class Model:
 
     @staticmethod
     def _column(weight: Weight, values: Sequence[float] | None, count: int) -> array[float]:
-        """Values of so many virtual nodes. Raises InvalidRequestError for a value that is negative or not finite."""
+        """Validates one value per virtual node. Raises InvalidRequestError unless it is finite and 0 or more."""
         if values is None:
             return array("d", [1.0 if weight is Weight.COUNT else 0.0]) * count
         if count and not (min(values) >= 0 and math.isfinite(math.fsum(values))):
@@ -205,7 +205,7 @@ class Model:
             self.lacking[index] = {self.worker_of(worker): size for worker, size in lacking.items()}
 
     def weigh(self, node: VirtualNode, load: Load) -> None:
-        """New weights. Those that are None stay as they were."""
+        """Sets new weights. A weight of None stays unchanged."""
         index = self.node_of(node)
         for weight in ORDER:
             value = load.of(weight)

@@ -1,4 +1,4 @@
-"""A plan: moves of virtual nodes, with a certificate that says how far from the best one it can be at most."""
+"""A plan: moves of virtual nodes, with a certificate: its greatest possible distance from the best plan."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Bound:
 
     @property
     def gap(self) -> float:
-        """By which part the plan's peak is above the lower bound. 0: it is proven to be the best."""
+        """The excess of the plan's peak over the lower bound, as a part of this bound. 0: proven to be the best."""
         return self.peak / self.lower - 1 if self.lower else 0.0
 
 
@@ -48,7 +48,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`placed`: the new worker of each virtual node that moves, both by index. `notes`: what people should know."""
+    """`placed`: the new worker of each moving virtual node, both by index. `notes`: for people."""
 
     model: Model
     placed: Mapping[int, int]

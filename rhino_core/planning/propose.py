@@ -21,8 +21,8 @@ STEPS_PER_NODE = 2  # most steps of repair for each virtual node on a worker tha
 class Score(NamedTuple):
     """How good a placement is, the most important first. Less is better, so scores compare as tuples.
 
-    `homeless`: virtual nodes on no worker, or on one that must be emptied. `excess`: for each weight by how much the
-    highest load over its mean exceeds the band.
+    `homeless`: virtual nodes on no worker, or on one that must be emptied. `excess`: for each weight the excess of the
+    highest load over its mean, beyond the band.
     """
 
     homeless: int
@@ -33,9 +33,9 @@ class Score(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """Why a virtual node moves to its target, for people, and the figures behind it.
+    """The reason for a virtual node's move to its target, for people, and the figures behind it.
 
-    `origin_load`, `target_load`: loads over the share before the plan. `copied_bytes`: what the target lacks.
+    `origin_load`, `target_load`: loads over the share before the plan. `copied_bytes`: missing at the target.
     """
 
     why: str
@@ -48,7 +48,7 @@ def propose(model: Model, goals: Goals) -> Plan:
     """The moves that reach the goals from the placement in the model, with a certificate.
 
     The model stays as it is. Raises NoSpaceError if a virtual node that must leave fits nowhere, UnknownError for
-    receivers that are unknown, and PreconditionError if nothing can be placed or a weight is not known.
+    unknown receivers, and PreconditionError if nothing can be placed or a weight is unknown.
     """
     check(model, goals)
     state = State(model, goals)
@@ -65,7 +65,7 @@ def propose(model: Model, goals: Goals) -> Plan:
 
 
 def score(model: Model, placed: Mapping[int, int], goals: Goals) -> Score:
-    """The score of the placement after the moves `placed`; without any, that of the placement in the model."""
+    """The score of the placement after the moves `placed`; without any, of the placement in the model."""
     check(model, goals)
     state = State(model, goals)
     shares = state.shares
@@ -131,7 +131,7 @@ def _certificate(state: State, loosest: float | None) -> Certificate:
 
 
 def _least_copied(state: State, loosest: float | None) -> float:
-    """Bytes that every plan within the bands copies: each worker sheds what it has too much, the cheapest first."""
+    """Bytes copied by every plan within the bands: each worker sheds its excess, the cheapest virtual nodes first."""
     model = state.model
     total = state.least_copied_of(model.homeless)
     for worker, site in enumerate(model.sites):
@@ -151,7 +151,7 @@ def _least_copied(state: State, loosest: float | None) -> float:
 
 
 def _shed(state: State, nodes: Iterable[int], position: int, excess: float) -> float:
-    """The least bytes for which virtual nodes of this weight leave, if they could be cut (a fractional knapsack)."""
+    """The least bytes to shed this weight, as if virtual nodes could be cut (a fractional knapsack)."""
     column = state.columns[position]
     offers = sorted((state.least_lacking(node) / column[node], column[node]) for node in nodes if column[node] > 0)
     total = 0.0

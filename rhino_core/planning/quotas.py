@@ -57,7 +57,7 @@ def limit_to(state: State, quotas: Quotas) -> None:
 
 
 def cheapest(state: State, quotas: Quotas) -> bool:
-    """Makes the moves cost as little as these quotas allow. False if the graph is too large for that."""
+    """Makes the moves cost as little as these quotas allow. False if the graph is too large."""
     if len(quotas.workers) > EXACT_WORKERS or len(state.model.node_index) > EXACT_NODES:
         return False
     workers = sorted(quotas.workers)

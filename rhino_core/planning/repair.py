@@ -1,4 +1,4 @@
-"""Brings workers within their bands: moves, then exchanges, each of which lowers the overload."""
+"""Brings workers within their bands by moves, then by exchanges. Each of them lowers the overload."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEAST_PART = 0.02  # of a worker's overload that a step gains
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Moves of virtual nodes to workers that are made together, and what they change."""
+    """Joint moves of virtual nodes to workers, and their effects."""
 
     moves: tuple[tuple[int, int], ...]
     gain: float  # of overload
@@ -36,7 +36,7 @@ class Repair:
         heapq.heapify(self._low)
 
     def run(self) -> None:
-        """Takes the worker that is furthest beyond its bands, until none can be helped or the budget is spent."""
+        """Relieves the worker furthest beyond its bands, until none can be helped or the budget is spent."""
         state = self._state
         heap = [(-state.overload(worker), worker) for worker in state.overloaded()]
         heapq.heapify(heap)
@@ -80,9 +80,9 @@ class Repair:
         return list(found)
 
     def _best_move(self, origin: int, overload: float) -> Step | None:
-        """The move off `origin` that gains most for its cost. None if none gains enough.
+        """The move off `origin` with the highest gain for its cost. None if none gains enough.
 
-        Offers are tried in the order of what they gain at most for their cost, so the search can end early.
+        Offers are tried in the order of their greatest possible gain for their cost, so the search can end early.
         """
         state, lowest = self._state, [worker for worker in self._lowest() if worker != origin]
         offers: list[tuple[float, int, list[int], float]] = []  # -gain / cost at best, virtual node, targets, relief
@@ -109,7 +109,7 @@ class Repair:
         return best
 
     def _near(self, node: int, origin: int) -> list[int]:
-        """The holders, and where it is in the model."""
+        """The holders, and its worker in the model."""
         state = self._state
         found = [holder for holder in state.may_hold(node) if holder != origin]
         owner = state.model.owner[node]
@@ -118,7 +118,9 @@ class Repair:
         return found
 
     def _best_exchange(self, origin: int, overload: float) -> Step | None:
-        """The exchange of two virtual nodes that gains most for its cost, with one of the least loaded workers."""
+        """The exchange of two virtual nodes with the highest gain for its cost. One of the workers is among the least
+        loaded.
+        """
         state, best, rank, enough = self._state, None, 0.0, _enough(overload)
         mine = self._heaviest(origin)
         for target in self._lowest()[:LOW_EXCHANGED]:
@@ -160,5 +162,5 @@ class Repair:
 
 
 def _enough(overload: float) -> float:
-    """A step that gains no more than this is not made, however cheap it is: it would be chosen before better ones."""
+    """A step with no more gain than this is not made, however cheap it is: it would be chosen before better ones."""
     return max(LEAST_GAIN, LEAST_PART * overload)

@@ -1,7 +1,7 @@
-"""Places many virtual nodes without a worker: in rounds, each of which gives workers that lag behind one each.
+"""Places many virtual nodes without a worker, in rounds. Each round gives one to each worker that lags behind.
 
-A round is about one weight, or about the difference between two: whoever has least of it receives the virtual node with
-most of it. Differences matter: a worker with many bytes and little time needs virtual nodes of the opposite kind.
+A round is about one weight, or about the difference between two: the worker with least of it receives the virtual node
+with most of it. Differences matter: a worker with many bytes and little time needs virtual nodes of the opposite kind.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Rounds:
         return sorted(every, key=list(zip(highest, levels, strict=True)).__getitem__)[:least]
 
     def _matched(self, position: int, count: int, taking: list[int]) -> tuple[list[int], list[int]]:
-        """The next virtual nodes, by offset, and the workers that receive them, in the same order."""
+        """The next virtual nodes, by offset, and their receivers, in the same order."""
         there = [list(map(column.__getitem__, taking)) for column in self._loads]
         late = position > LATE * len(self._pool)
         spreads = [
@@ -130,7 +130,7 @@ class Rounds:
 
 
 def _balanced(state: State) -> list[int]:
-    """Positions of the weights that have a band and any load."""
+    """Positions of the weights with a band and any load."""
     return [
         p
         for p, (weight, share) in enumerate(zip(state.weights, state.shares, strict=True))

@@ -18,8 +18,8 @@ SORTED_UP_TO = 50_000  # virtual nodes; the bound by counting sorts them
 class Share:
     """The share of a worker of capacity 1, in one weight.
 
-    `mean`: the load that nobody can beat if virtual nodes could be cut. `fair`: the same without `hot` virtual nodes,
-    each of which is heavier than a share, and without their workers. `lower`: no plan has a lower peak.
+    `mean`: the best possible load if virtual nodes could be cut. `fair`: the same without `hot` virtual nodes, each
+    heavier than a share, and without their workers. `lower`: no plan has a lower peak.
     """
 
     weight: Weight
@@ -31,9 +31,9 @@ class Share:
 
 
 def check(model: Model, goals: Goals) -> None:
-    """Raises UnknownError for receivers that are unknown.
+    """Raises UnknownError for unknown receivers.
 
-    Raises PreconditionError if nothing can be placed, or a weight to balance is not known of every virtual node.
+    Raises PreconditionError if nothing can be placed, or a weight to balance is not known for every virtual node.
     """
     for worker in sorted(goals.receivers or ()):
         model.worker_of(worker)
@@ -59,7 +59,7 @@ def receivers_of(model: Model, goals: Goals) -> list[int]:
 
 
 def share_of(model: Model, weight: Weight, receivers: Sequence[int]) -> Share:
-    """The share in `weight`. Workers that receive nothing and have less than the share keep what they have."""
+    """The share in `weight`. Workers that receive nothing and have less than the share keep their load."""
     capacity = {w: site.capacity for w, site in enumerate(model.sites) if site is not None and site.stays}
     column, loads = model.columns[weight], model.totals[weight]
     total = math.fsum(loads) + math.fsum(map(column.__getitem__, model.homeless))
@@ -83,7 +83,7 @@ def share_of(model: Model, weight: Weight, receivers: Sequence[int]) -> Share:
 def _without_hot(
     model: Model, weight: Weight, capacity: dict[int, float], total: float, mean: float
 ) -> tuple[float, frozenset[int]]:
-    """The share without virtual nodes that are heavier than a share of the largest worker, and those."""
+    """The share without the virtual nodes heavier than a share of the largest worker, and these virtual nodes."""
     hot, candidates = set[int](), list[int]()
     left, fair, workers, column = total, mean, dict(capacity), model.columns[weight]
     largest = max(workers.values())

@@ -1,4 +1,4 @@
-"""How well workers are spread over hosts, zones and racks: copies that are close together may be lost together."""
+"""Spread of workers over hosts, zones and racks: copies close together may be lost together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Place(NamedTuple):
-    """Where a worker is. An empty zone or rack is unknown. Racks of different zones are different racks."""
+    """The place of a worker. An empty zone or rack is unknown. Racks of different zones are different racks."""
 
     host: str
     zone: str = ""
@@ -26,7 +26,7 @@ class Closeness(NamedTuple):
 
 
 class Spread:
-    """The places of some workers. An unknown zone may be that of any other worker, so a known other one is better."""
+    """The places of some workers. An unknown zone may equal any other worker's zone, so a known other one is better."""
 
     def __init__(self, places: Iterable[Place] = ()) -> None:
         self._hosts: set[str] = set()
@@ -41,7 +41,7 @@ class Spread:
         self._racks.add((place.zone, place.rack))
 
     def closeness(self, place: Place) -> Closeness:
-        """How close the place is to those that were added."""
+        """Closeness of the place to the added ones."""
         host, rest = divmod(self.rank(place), 9)
         return Closeness(bool(host), *divmod(rest, 3))
 

@@ -1,4 +1,4 @@
-"""A plan in the making: what the model would be after the moves chosen so far. The model itself stays as it is."""
+"""A plan in the making: the state of the model after the moves chosen so far. The model itself stays as it is."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ FIRST = 8.0  # a weight is this many times as important as the next one
 class State:
     """Loads, room and places during the choice.
 
-    `weights` are those with a band, the most important first; lists of lists have this order. `norms`: 1 / the fair
-    share of each worker. `limits`: the load of each worker that its band allows; a hot virtual node fits on its own.
+    `weights`: those with a band, the most important first; lists of lists have this order. `norms`: 1 / the fair share
+    of each worker. `limits`: the highest load of each worker within its band; a hot virtual node fits on its own.
     """
 
     def __init__(self, model: Model, goals: Goals) -> None:
@@ -64,7 +64,7 @@ class State:
         self.zones = [site.zone if site is not None else "" for site in model.sites]
 
     def _limit(self, position: int) -> float:
-        """The highest load per capacity that the band of a weight allows."""
+        """The highest load per capacity within the band of a weight."""
         share, loads, sites = self.shares[position], self.loads[position], self.model.sites
         band = self.goals.bands[share.weight]
         if share.weight not in self.goals.kept:
@@ -82,7 +82,7 @@ class State:
         return self._own(worker) if known else self.model.owned[worker]
 
     def put(self, node: int, target: int) -> None:
-        """Moves the virtual node there, from where it is in this plan."""
+        """Moves the virtual node to `target`, from its worker in this plan."""
         former = self.place_of(node)
         for loads, column, limits, share in zip(self.loads, self.columns, self.limits, self.shares, strict=True):
             if former != NOWHERE:
@@ -102,7 +102,7 @@ class State:
             self.placed[node] = target
 
     def put_all(self, nodes: list[int], targets: list[int], loads: Mapping[int, Mapping[int, float]]) -> None:
-        """Places virtual nodes that are on no worker, and whose room is taken already. As `put`, for many.
+        """Places virtual nodes that are on no worker. Their room is taken already. As `put`, for many.
 
         `loads`: for some weights, by position, the loads of the workers afterwards.
         """
@@ -132,7 +132,7 @@ class State:
     # ------------------------------------------------------------------ costs
 
     def lacks(self, node: int, worker: int) -> float:
-        """Bytes that the worker would have to receive."""
+        """Bytes of the virtual node missing on the worker."""
         model = self.model
         if worker in model.copies[node] or worker == model.owner[node]:
             return 0.0
@@ -141,7 +141,7 @@ class State:
         return size if partly is None else partly.get(worker, size)
 
     def crosses(self, node: int, worker: int) -> bool:
-        """Whether what the worker lacks would come from another zone: nobody in its own zone has it."""
+        """Whether the missing bytes would come from another zone: nobody in the worker's own zone has them."""
         zone, zones, model = self.zones[worker], self.zones, self.model
         owner = model.owner[node]
         if not zone or owner == NOWHERE:
@@ -157,14 +157,14 @@ class State:
         return self.goals.move_bytes + lacking * price
 
     def least_copied(self, node: int) -> float:
-        """Bytes that are copied at least if the virtual node goes to a worker without all of its state."""
+        """The least bytes to copy if the virtual node goes to a worker without all of its state."""
         size, partly = self.model.columns[Weight.BYTES][node], self.model.lacking.get(node)
         if partly is None:
             return size
         return min([size, *(left for worker, left in partly.items() if worker in self.receives)])
 
     def least_lacking(self, node: int) -> float:
-        """Bytes that are copied at least if the virtual node leaves its worker."""
+        """The least bytes to copy if the virtual node leaves its worker."""
         owner = self.model.owner[node]
         for holder in self.model.copies[node]:
             if holder != owner and holder in self.receives:
@@ -172,7 +172,7 @@ class State:
         return self.least_copied(node)
 
     def least_copied_of(self, nodes: Collection[int]) -> float:
-        """Bytes that are copied at least if all of these virtual nodes leave their workers."""
+        """The least bytes to copy if all of these virtual nodes leave their workers."""
         if self._unheld(nodes):
             return math.fsum(map(self.model.columns[Weight.BYTES].__getitem__, nodes))
         return math.fsum(map(self.least_lacking, nodes))
@@ -182,7 +182,7 @@ class State:
         return not self.model.lacking and not any(map(self.model.copies.__getitem__, nodes))
 
     def copied(self) -> float:
-        """Bytes that the moves copy."""
+        """Bytes copied by the moves."""
         model = self.model
         if self._unheld(self.placed):
             return math.fsum(map(model.columns[Weight.BYTES].__getitem__, self.placed))
@@ -200,7 +200,7 @@ class State:
     # ------------------------------------------------------------------ balance
 
     def height(self, worker: int) -> float:
-        """The worker's load over its share, in the weight to balance where that is highest."""
+        """The worker's highest load over its share, of all weights to balance."""
         return max([self.loads[position][worker] * self.norms[position][worker] for position in self.balanced])
 
     def keeps(self, worker: int, changes: Sequence[float]) -> bool:

@@ -1,4 +1,4 @@
-"""Which calls the audit log has, and what it says of them."""
+"""The calls in the audit log, and their entries."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ class Call:
         return self._method.rpartition("/")[2]
 
     def asks(self, request: Any) -> None:
-        """The request, or one of a stream. One that cannot be read has no names."""
+        """The request, or one of a stream. An unreadable one has no names."""
         self._request = request if isinstance(request, Message) else None
 
     def note(self, **names: str) -> None:
-        """The call changes something that the log should have, with these names."""
+        """The call changes something for the log, with these names."""
         self._noted |= names
         self._is_of_interest = True
 
@@ -105,12 +105,12 @@ class Call:
             self._write(OK if self._names is None else ENDED)
 
     def cancelled(self) -> None:
-        """The caller waits no longer, or the server stops. The server may have made the change before that."""
+        """The caller waits no longer, or the server stops. The server may have made the change before."""
         if self._is_of_interest:
             self._write(CANCELLED if self._names is None else ENDED)
 
     def failed(self, error: Exception, reason: str) -> bool:
-        """Returns whether the log has it. `reason`: what the caller is told."""
+        """Returns whether the log has it. `reason`: as told to the caller."""
         denied = isinstance(error, AccessDeniedError)
         if denied or self._is_of_interest:
             self._write(type(error).__name__, reason, alarm=denied)
@@ -137,7 +137,7 @@ def begin(call: Call) -> None:
 
 
 def note(**names: str) -> None:
-    """The call that is being served changes something that the audit log should have, with these names.
+    """The present call changes something for the audit log, with these names.
 
     Does nothing outside a call.
     """
@@ -146,7 +146,7 @@ def note(**names: str) -> None:
 
 
 def principal(name: str) -> None:
-    """The call that is being served is made by this principal, who has no certificate. Does nothing outside a call."""
+    """The present call comes from this principal, without a certificate. Does nothing outside a call."""
     if (call := _current.get(None)) is not None:
         call.is_by(name)
 

@@ -79,7 +79,7 @@ def worker_channel(worker: Worker, transport: Transport) -> grpc.aio.Channel:
 
 
 class RenewedChannel:
-    """A channel that another one replaces when this process has a new certificate. Calls end where they began."""
+    """A channel, replaced by another one when this process has a new certificate. Calls end on their first channel."""
 
     def __init__(self, open_channel: Callable[[], grpc.aio.Channel], transport: Transport) -> None:
         self._open_channel = open_channel
@@ -113,10 +113,10 @@ def _admitted(reply: T, doing: str) -> T:
 
 
 async def call(doing: str, attempt: Callable[[], Awaitable[T]], *, retry_for_s: float = 0.0) -> T:
-    """Awaits `attempt()`. Failures become RhinoErrors whose message names `doing`.
+    """Awaits `attempt()`. Failures become RhinoErrors that name `doing`.
 
-    With `retry_for_s` > 0, UNAVAILABLE is retried with backoff for that long: use this for idempotent calls only.
-    The attempt itself must carry a deadline (timeout=...).
+    With `retry_for_s` > 0, UNAVAILABLE is retried with backoff for this time: use this for idempotent calls only. The
+    attempt itself must carry a deadline (timeout=...).
     """
 
     async def once() -> T:

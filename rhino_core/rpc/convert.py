@@ -69,7 +69,7 @@ def versions_of(messages: Sequence[pb.Version]) -> list[ids.Version]:
 
 
 def _versions_to_pb(versions: Iterable[ids.Version]) -> Any:
-    """Returns dictionaries for a message constructor, which reads them faster than it copies messages."""
+    """Returns dictionaries for a message constructor. It reads them faster than it copies messages."""
     return [{"version": number, "checkpoint_id": checkpoint_id} for number, checkpoint_id in versions]
 
 
@@ -99,7 +99,7 @@ def worker_to_pb(worker: ids.Worker) -> pb.Worker:
 
 
 def labelled_worker_to_pb(worker: ids.Worker) -> pb.Worker:
-    """With zone and rack, which only the manager needs."""
+    """With zone and rack: only the manager needs them."""
     message = worker_to_pb(worker)
     message.zone, message.rack = worker.zone, worker.rack
     return message
@@ -129,7 +129,7 @@ def settings_to_pb(settings: ids.JobSettings) -> pb.JobSettings:
 def settings_of(message: pb.JobSettings) -> ids.JobSettings:
     """Uses defaults for unset fields. Raises InvalidRequestError for values out of range.
 
-    For a value that only a newer version knows, the stronger guarantee is assumed.
+    For a value known only to a newer version, the stronger guarantee is assumed.
     """
     block = message.below_min_copies not in (pb.BELOW_MIN_COPIES_UNSPECIFIED, pb.BELOW_MIN_COPIES_DEGRADED)
     synced = message.durability not in (pb.DURABILITY_UNSPECIFIED, pb.DURABILITY_REPLICATED)

@@ -1,4 +1,4 @@
-"""The gate: it checks all messages from outside, that is requests, replies and frames of push streams.
+"""The gate: checks all messages from outside: requests, replies and frames of push streams.
 
 The rules of all fields (rhino_core/rpc/rules.py), including those of nested messages, are compiled once per message
 type. The result is one function without calls or a loop over rules, because a commit passes the gate several times.
@@ -67,7 +67,7 @@ def _compiled(descriptor: Descriptor) -> Check:
 
 
 def _body(descriptor: Descriptor, m: str, scope: dict[str, Any]) -> list[str]:
-    """Returns statements that check the message in the variable `m`. Adds the functions that they call to `scope`."""
+    """Returns statements to check the message in the variable `m`. Adds their functions to `scope`."""
     one_of = {field.name for alternatives in descriptor.oneofs for field in _messages(alternatives)}
     lines = [line for field in descriptor.fields if field.name not in one_of for line in _lines(field, m, scope)]
     for alternatives in descriptor.oneofs:
@@ -79,7 +79,7 @@ def _body(descriptor: Descriptor, m: str, scope: dict[str, Any]) -> list[str]:
 
 
 def _messages(alternatives: Field) -> list[Field]:
-    """Returns the alternatives of a oneof that are messages."""
+    """Returns the messages among the alternatives of a oneof."""
     return [field for field in alternatives.fields if field.type == FieldDescriptor.TYPE_MESSAGE]
 
 
@@ -120,7 +120,7 @@ def _indented(lines: list[str]) -> list[str]:
 
 
 def _value(target: str, field: Field, rule: Rule, scope: dict[str, Any]) -> list[str]:
-    """Returns statements that check the variable `v`, which was read from `target`."""
+    """Returns statements to check the variable `v`, read from `target`."""
     key = _key(field)
     mine = key.replace(".", "_")
     if isinstance(rule, Name):
@@ -136,7 +136,7 @@ def _value(target: str, field: Field, rule: Rule, scope: dict[str, Any]) -> list
 
 
 def _bounded(field: Field) -> list[str]:
-    """Returns statements that check the number of entries in `many`."""
+    """Returns statements to check the number of entries in `many`."""
     most = rules.LENGTHS.get(_key(field), rules.LENGTH)
     what = f"a list of at most {most} entries"
     return [f"if len(many) > {most}:", f" out_of_range({_key(field)!r}, f'{{len(many)}} entries', {what!r})"]
@@ -147,7 +147,7 @@ def _key(field: Field) -> str:
 
 
 def _rule(field: Field) -> Rule:
-    """Returns the rule for "<message>.<field>", else for the field's name, which has one meaning in all messages."""
+    """Returns the rule for "<message>.<field>", else for the field's name. A name has one meaning in all messages."""
     found = rules.FIELDS.get(_key(field)) or rules.FIELDS.get(field.name)
     if found is None:
         raise LookupError(f"{_key(field)} has no rule in rhino_core/rpc/rules.py")

@@ -1,8 +1,8 @@
-"""How a client of a sidecar's Unix socket gets the token with which it attaches.
+"""How a client of a sidecar's Unix socket gets its token for Attach.
 
-gRPC does not tell a server which Unix user calls it. So a second socket, the greeter's, lies beside the first one. The
-kernel tells the greeter who connects. It sends one answer and closes: a byte that says whether it agrees, then a token,
-or else the reason in UTF-8. It reads nothing.
+gRPC does not tell a server the Unix user of a call. So a second socket, the greeter's, lies beside the first one. The
+kernel tells the greeter the user of a connection. The greeter sends one answer and closes: a byte for yes or no, then a
+token, or else the reason in UTF-8. It reads nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def token_in(answer: bytes, where: Path) -> bytes:
 
 
 def ask(path: Path) -> bytes:
-    """Asks the greeter of the sidecar's socket `path` for a token, which counts once and for some seconds.
+    """Asks the greeter of the sidecar's socket `path` for a token. It counts once and for some seconds.
 
     Empty: there is no greeter, because the sidecar is older or has not started. Raises AccessDeniedError if the sidecar
     does not serve this user, or if another user could have put the socket there. Raises UnavailableError if the sidecar
@@ -72,10 +72,10 @@ def ask(path: Path) -> bytes:
 
 def require_own(path: Path, user: int | None = None) -> None:
     """Raises AccessDeniedError if another Unix user than `user` (by default, this process's) or root can put a socket
-    at `path`, or has done so. A path that does not exist is no error.
+    at `path`, or has done so. A missing path is no error.
 
     The socket's folder must be closed to writers of other users and groups. The folders above may be open to them if
-    they are sticky, as /tmp is: then nobody else can rename what is below.
+    they are sticky, as /tmp is: then nobody else can rename their content.
     """
     mine = os.geteuid() if user is None else user
     for place in (path, *path.parents):

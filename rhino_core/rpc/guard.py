@@ -33,7 +33,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class Wrapped:
-    """Stands in for the server in a generated add function, so that methods are wrapped once, not at every call."""
+    """Stands in for the server in a generated add function: methods are wrapped once, not at every call."""
 
     def __init__(self, server: grpc.aio.Server, wrap: Callable[[str, Any], Any]) -> None:
         self._server = server
@@ -64,7 +64,7 @@ def authorized(server: grpc.aio.Server, transport: Transport, audit: AuditLog) -
 
 
 class _Method:
-    """One method, and who may call it."""
+    """One method, and its allowed callers."""
 
     def __init__(self, name: str, transport: Transport, audit: AuditLog) -> None:
         if transport is not PLAIN and name not in rights.RIGHTS:
@@ -79,7 +79,7 @@ class _Method:
         return call
 
     def identify(self, call: audited.Call, context: Context) -> None:
-        """Learns who calls, if this can be known. Raises AccessDeniedError for a caller without the right."""
+        """Learns the identity of the caller, if possible. Raises AccessDeniedError for a caller without the right."""
         call.caller = self._transport.caller(context)
         if call.caller is not None:
             rights.check(self.name, call.caller)
@@ -153,7 +153,7 @@ async def _require(method: _Method, request: Any, context: Context) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Unreadable:
-    """Replaces a request that cannot be parsed. Otherwise gRPC would log a stack trace for each one."""
+    """Replaces an unparsable request. Otherwise gRPC would log a stack trace for each one."""
 
     reason: str
 
@@ -250,7 +250,7 @@ _traced: dict[tuple[str, ...], str] = {}  # bugs whose stack trace was logged, w
 def _verdict(method: str, context: Context, error: Exception, call: audited.Call) -> tuple[grpc.StatusCode, str]:
     """Returns status and text for the caller, and writes a log line, or an audit line if the call has one.
 
-    An error that is not a RhinoError is a bug. The caller then gets only a number, and the log has the details.
+    Any error but a RhinoError is a bug. The caller then gets only a number, and the log has the details.
     """
     kind, text = type(error).__name__, shortened(str(error))
     extra: dict[str, object] = {"method": method, "from": context.peer(), "error": text, "kind": kind}
@@ -273,7 +273,7 @@ def _verdict(method: str, context: Context, error: Exception, call: audited.Call
 
 
 def shortened(text: str) -> str:
-    """Shortens an error text: it is sent in the headers of a reply, which may have 8 KiB in total."""
+    """Shortens an error text: it is sent in the headers of a reply, of at most 8 KiB in total."""
     encoded = text.encode(errors="replace")
     if len(encoded) <= DETAILS_BYTES:
         return text

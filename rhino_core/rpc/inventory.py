@@ -21,7 +21,7 @@ def files_to_pb(entries: Sequence[FileEntry]) -> list[pb.FileEntry]:
 
 
 def files_of(messages: Iterable[pb.FileEntry]) -> tuple[FileEntry, ...]:
-    """Keeps the order. Raises RemoteProtocolError for a lineage whose beginning is missing."""
+    """Keeps the order. Raises RemoteProtocolError for a lineage without its beginning."""
     messages = tuple(messages)
     entries = [file_of(message) for message in messages]
     before = [message.lineage_before for message in messages]

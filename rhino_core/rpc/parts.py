@@ -1,8 +1,8 @@
-"""Messages of streams that are too large for one: they are sent in parts, and joined in front of the gate.
+"""Large messages of streams: they are sent in parts, and joined in front of the gate.
 
 A type with a field `part` may be sent in this way. The parts are the serialized form of one message of the same type.
 gRPC has memory for an unfinished message as long as its connection lives, so a message is small. This module bounds the
-parts that wait for their rest, and drops them with their stream, or when no further part arrives.
+waiting parts, and drops them with their stream, or when no further part arrives.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def in_parts(message: M) -> Iterator[M]:
 
 
 class _Unfinished:
-    """Bytes of the messages of this process that are not complete."""
+    """Bytes of the incomplete messages of this process."""
 
     total = 0
 

@@ -1,7 +1,7 @@
 """Reads messages from JSON values, and makes such values, several times as fast as protobuf itself.
 
-A manager starts with 200 000 records, and writes 1000 for a batch of a large query. protobuf asks for each field of
-each of them what it is; here that is found once for each kind of message.
+A manager starts with 200 000 records, and writes 1000 for a batch of a large query. protobuf looks up each field of
+each of them; here this is done once for each kind of message.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Write = Callable[[Any], Any]
 
 
 class _UnusualError(Exception):
-    """A value that is not as this version writes it."""
+    """A value in another form than this version's."""
 
 
 def message_of(kind: type[M], value: Any) -> M:
-    """The message, without fields that are not known. Whatever is unusual is left to protobuf's parser.
+    """The message, without unknown fields. An unusual value is left to protobuf's parser.
 
-    Raises ParseError as that does.
+    Raises ParseError like this parser.
     """
     try:
         made = kind(**_reader(kind.DESCRIPTOR)(value))
@@ -117,7 +117,7 @@ def value_of(message: Message) -> dict[str, Any]:
 
 @functools.cache
 def _writer(descriptor: Any) -> Write | None:
-    """None for messages with fields of a kind that is left to protobuf."""
+    """None for messages with fields of a kind left to protobuf."""
     fields = [(field.name, field.json_name, field.has_presence, _to_one(field)) for field in descriptor.fields]
     if any(one is None for *_, one in fields):
         return None

@@ -1,7 +1,7 @@
 """The rules for the fields of all messages. rhino_core/rpc/gate.py applies them.
 
-The rule of a field is found by "<message>.<field>", else by "<field>", which has one meaning in all messages. A field
-of a message type is checked by the rules of that type. Booleans and enumerations need no rule.
+The rule of a field is found by "<message>.<field>", else by "<field>". A field name has one meaning in all messages. A
+field of a message type is checked by the rules of this type. Booleans and enumerations need no rule.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ SHOWN = 80  # length of a refused value in the error message
 
 
 class Name:
-    """A string that is used as a key, a name or a path. A value outside the grammar is refused."""
+    """A string that is a key, a name or a path. A value outside the grammar is refused."""
 
     def __init__(self, grammar: Callable[[str], object], what: str, *, may_be_empty: bool = False) -> None:
-        """`grammar` returns a false value, or raises InvalidRequestError, for a string that it does not allow."""
+        """`grammar` returns a false value, or raises InvalidRequestError, for a forbidden string."""
         self.good = {""} if may_be_empty else set[str]()
         self._grammar = grammar
         self._what = what
         self._empty = may_be_empty
 
     def learn(self, value: str, field: str) -> None:
-        """Checks a value that is not in `good`, and remembers it. Raises InvalidRequestError."""
+        """Checks a value not in `good`, and remembers it. Raises InvalidRequestError."""
         try:
             allowed = self._grammar(value)
         except InvalidRequestError:

@@ -44,7 +44,7 @@ ERROR_OF_STATUS: dict[grpc.StatusCode, type[errors.RhinoError]] = {
 
 
 def status_of(error: errors.RhinoError) -> grpc.StatusCode:
-    """Returns the gRPC status code with which a server answers for `error`."""
+    """Returns a server's gRPC status code for `error`."""
     return next(code for kind, code in STATUS_OF_ERROR if isinstance(error, kind))
 
 

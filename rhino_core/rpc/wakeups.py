@@ -1,9 +1,9 @@
 """Keeps gRPC's thread from waiting for the event loop.
 
-grpc.aio has a thread that tells the event loop of each finished operation with one byte on a socket pair. The loop then
-handles all operations that have finished, but takes only one byte. When a busy loop leaves some hundred bytes behind,
-the socket is full. The thread then waits until most of them are taken, one in each round of the loop, and meanwhile no
-call of the process makes progress. With 1000 sidecars these pauses were 0.1 to 0.4 s.
+A thread of grpc.aio tells the event loop of each finished operation with one byte on a socket pair. The loop then
+handles all finished operations, but takes only one byte. When a busy loop leaves some hundred bytes behind, the socket
+is full. The thread then waits until most of them are taken, one in each round of the loop, and meanwhile no call of the
+process makes progress. With 1000 sidecars these pauses were 0.1 to 0.4 s.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Identities of processes, their rights, and the TLS connections that prove both."""
+"""Identities of processes, their rights, and the TLS connections to prove both."""

@@ -1,7 +1,7 @@
-"""The audit log: who called what, about which objects, and how it ended. One JSON object per line.
+"""The audit log: caller, method, objects and outcome of calls. One JSON object per line.
 
 Every line goes to the ordinary log, as logger `rhino.audit`, and to a file of its own if there is one. A full disk
-stops no call: a line that cannot be written is counted, and the file says later how many are missing.
+stops no call: a lost line is counted, and the file later has the number of missing lines.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ MINUTE_S = 60.0
 class Line:
     """The event. `outcome`: one of the words above, or the kind of the error, with its text in `reason`.
 
-    `principal`: the URI in the caller's certificate; empty: it has none, or none that counts. `peer`: its address as
-    gRPC writes it. `names`: of the objects, from the request and the reply. `duration_s`: seconds since the call began.
+    `principal`: the URI in the caller's certificate; empty: it has none, or an invalid one. `peer`: its address as gRPC
+    writes it. `names`: of the objects, from the request and the reply. `duration_s`: seconds since the call began.
     """
 
     principal: str
@@ -78,9 +78,9 @@ class AuditLog:
     def write(self, line: Line, *, alarm: bool = False) -> None:
         """Logs the line; `alarm`: as a warning.
 
-        Alarms, and failures of callers who are not known, may repeat at will. Of those of one principal, method and
-        outcome, one is written in ten seconds. Of all others of one principal, 300 are written in a minute. A line has
-        the number of those that were left out before: no flood fills a disk, or drives older lines out of it.
+        Alarms, and failures of unknown callers, may repeat at will. Of those of one principal, method and outcome, one
+        is written in ten seconds. Of all others of one principal, 300 are written in a minute. A line has the number of
+        omitted ones before it: no flood fills a disk, or drives older lines out of it.
         """
         repeats = alarm or not (line.principal or line.outcome in _GOOD)
         with self._lock:
@@ -106,7 +106,7 @@ class AuditLog:
                 self._append(self._path, {"time": _stamp(line.time_s), **fields})
 
     def close(self) -> None:
-        """Closes the file. Lines that follow go to the ordinary log only."""
+        """Closes the file. Later lines go to the ordinary log only."""
         with self._lock:
             if self._out >= 0:
                 os.close(self._out)

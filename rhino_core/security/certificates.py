@@ -1,4 +1,4 @@
-"""Certificates: what they say, and how an authority issues them."""
+"""Certificates: their content, and their issue by an authority."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Authority:
 
     @staticmethod
     def of_cluster_key(secret: bytes) -> Authority:
-        """Returns the authority that every holder of the secret derives (HKDF, RFC 5869)."""
+        """Returns the authority derived from the secret, the same for every holder (HKDF, RFC 5869)."""
         wide = HKDF(hashes.SHA256(), 48, None, b"rhino cluster authority v1").derive(secret)
         # 128 bits more than the order has, so that the remainder is uniform (FIPS 186-5, A.2.1).
         order = CURVE.group_order

@@ -20,7 +20,7 @@ MANAGER_NAME = "manager"  # in certificates that a manager makes from the cluste
 
 
 def daemon_transport(settings: SidecarSettings | ManagerSettings) -> Transport:
-    """Returns the transport of a daemon. Raises InvalidSettingError for a certificate that is not its own."""
+    """Returns the transport of a daemon. Raises InvalidSettingError for a certificate of another process."""
     if isinstance(settings, SidecarSettings):
         role, name = Role.WORKER, settings.worker_id
     else:
@@ -43,7 +43,7 @@ def daemon_transport(settings: SidecarSettings | ManagerSettings) -> Transport:
 def client_transport(tls_dir: str, cluster_key: str, role: Role = Role.OPERATOR) -> Transport:
     """Returns the transport of a command or program. Both empty: plain. Raises InvalidSettingError.
 
-    With a cluster key, the identity is that of the Unix user, in this role.
+    With a cluster key, the identity is the Unix user, in this role.
     """
     if tls_dir and cluster_key:
         raise InvalidSettingError(f"a folder with a certificate ({tls_dir}) or a cluster key ({cluster_key}), not both")
@@ -53,7 +53,7 @@ def client_transport(tls_dir: str, cluster_key: str, role: Role = Role.OPERATOR)
 
 
 def _check_use(folder: Path, material: Material) -> None:
-    """Raises InvalidSettingError for a certificate with which nobody would talk to the daemon."""
+    """Raises InvalidSettingError for a certificate that all callers of the daemon would refuse."""
     if dt.datetime.now(dt.UTC) >= (end := material.leaf.not_valid_after_utc):
         raise InvalidSettingError(f"{folder}: the certificate has ended at {end}: renew it")
     name = material.identity.server_name

@@ -1,7 +1,7 @@
 """Identities: a role and a name within a cluster, written as a URI in a certificate.
 
-A server is checked by a DNS name that is made from its identity, not by its host: so nobody answers for another worker
-or for the manager, whatever host, container or mapped port it is reached by. The idea is that of Consul's server names.
+A server is checked by a DNS name made from its identity, not by its host. So nobody answers for another worker or for
+the manager, whatever host, container or mapped port it is reached by. The idea comes from Consul's server names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCHEME = "rhino://"
 
 
 class Role(enum.Enum):
-    """The kind of process of a certificate. `rhino_core.security.rights` says what each role may call."""
+    """The kind of process of a certificate. `rhino_core.security.rights` has the methods of each role."""
 
     MANAGER = "manager"
     WORKER = "worker"
@@ -51,7 +51,7 @@ class Identity:
 
     @property
     def server_name(self) -> str:
-        """The DNS name in the certificate by which clients check a server. All managers of a cluster have one.
+        """The DNS name in the certificate. Clients check a server by it. All managers of a cluster have the same.
 
         DNS names do not tell capitals apart, so "A" is written "_a", and "_" is written "__".
         """
@@ -81,7 +81,7 @@ def one_identity(uris: list[str]) -> Identity:
 
 
 def user_name() -> str:
-    """The name of the Unix user, for the identity of a person who has the cluster key."""
+    """The name of the Unix user, for the identity of a person with the cluster key."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError):  # a user id without an entry in the user database

@@ -1,6 +1,6 @@
-"""Which role may call which method. A method without an entry cannot be served.
+"""The roles allowed to call each method. A method without an entry cannot be served.
 
-Some requests name a worker. A worker may name only itself there: `names` returns that name.
+Some requests name a worker. A worker may name only itself there: `names` returns the name in the request.
 """
 
 from __future__ import annotations

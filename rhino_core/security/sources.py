@@ -1,4 +1,4 @@
-"""Where a process has its certificate from: a folder that others renew, or a cluster key."""
+"""Sources of a process's certificate: a folder renewed by others, or a cluster key."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Source(Protocol):
 class FolderSource:
     """A folder with `ca.crt`, `tls.crt` and `tls.key` in PEM. New files count for the next connection.
 
-    A file that cannot be read or does not fit to the others changes nothing: it may be half of a renewal.
+    An unreadable file, or one that does not fit to the others, changes nothing: it may be half of a renewal.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -90,7 +90,7 @@ class FolderSource:
 
 
 def _contents(file: Path, closed: int) -> bytes:
-    """Raises OSError, and InvalidSettingError if others have one of these rights: mode bits of the file that is read.
+    """Raises OSError, and InvalidSettingError if others have one of these rights. `closed`: mode bits.
 
     A writer of `ca.crt` decides whom the process trusts. The file may be reached by a link, as in Kubernetes.
     """
@@ -124,7 +124,7 @@ class KeySource:
             return self._material
 
     def _issue(self) -> tuple[Material, dt.datetime]:
-        """A certificate of the first key. Those who have only another one also find the name that they expect."""
+        """A certificate of the first key. Holders of only another key also find their expected name."""
         made_at, (first, *others) = self._now(), self._authorities
         also = tuple(other.cluster for other in others)
         names = [replace(self._identity, cluster=cluster).server_name for cluster in also]
@@ -153,12 +153,12 @@ def new_cluster_key(file: Path) -> None:
 
 
 def read_cluster_key(file: Path) -> bytes:
-    """Returns the secret that is in use: the first one. Raises InvalidSettingError like `read_cluster_keys`."""
+    """Returns the secret in use: the first one. Raises InvalidSettingError like `read_cluster_keys`."""
     return read_cluster_keys(file)[0]
 
 
 def read_cluster_keys(file: Path) -> list[bytes]:
-    """Returns the secret that is in use, and the other one while the key changes.
+    """Returns the secret in use, and the other one while the key changes.
 
     Raises InvalidSettingError if others may read the file, or if it does not have one or two such keys.
 

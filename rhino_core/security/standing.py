@@ -1,7 +1,7 @@
 """Whether the certificate of a caller still counts.
 
-TLS looks at it when a connection begins, and not when a session is resumed. So each call looks again: whether it has
-ended, whether an authority that counts now has issued it, and whether its owner is refused by name.
+TLS looks at it when a connection begins, and not when a session is resumed. So each call checks again: the end of the
+certificate, its issue by an authority that counts now, and a refusal of its owner by name.
 """
 
 from __future__ import annotations
@@ -100,9 +100,9 @@ def _issued(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
 
 
 class RefusedNames:
-    """A file with identities (`rhino://CLUSTER/ROLE/NAME`), one a line, that are refused before their certificates end.
+    """A file of identities (`rhino://CLUSTER/ROLE/NAME`), one a line. They are refused before their certificates end.
 
-    `#` begins a comment. The file may change at any time. One that cannot be read changes nothing.
+    `#` begins a comment. The file may change at any time. An unreadable one changes nothing.
     """
 
     def __init__(self, file: Path) -> None:

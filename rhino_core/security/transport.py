@@ -31,16 +31,16 @@ THE_MANAGER = Expected(Role.MANAGER)
 
 
 class Transport(Protocol):
-    """How a process connects, listens, and learns who calls it."""
+    """How a process connects, listens, and learns the identity of callers."""
 
     @property
     def identity(self) -> Identity | None:
-        """That of this process; None: it has no certificate."""
+        """The identity of this process; None: it has no certificate."""
         ...
 
     @property
     def edition(self) -> int:
-        """A number that is new whenever new channels use another certificate than former ones."""
+        """A number for the certificate of new channels. It changes with this certificate."""
         ...
 
     def channel(self, address: str, expected: Expected, options: Options) -> grpc.aio.Channel:
@@ -94,7 +94,7 @@ class MutualTls:
     """TLS with certificates on both sides, from a source that may renew them."""
 
     def __init__(self, source: Source, refused: RefusedNames | None = None) -> None:
-        """`refused`: callers who are refused by name; None: nobody is."""
+        """`refused`: callers refused by name; None: nobody is."""
         self.source = source
         self._standing = Standing(source, refused)
         self._used = source.current()
@@ -153,7 +153,7 @@ def _chain(shown: Mapping[str, Iterable[bytes]]) -> bytes:
 
 
 def _server_credentials(source: Source) -> grpc.ServerCredentials:
-    """Credentials that ask the source at every handshake."""
+    """Credentials, read from the source at every handshake."""
     used = source.current()
 
     def renewed() -> grpc.ServerCertificateConfiguration | None:

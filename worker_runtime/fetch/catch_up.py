@@ -1,4 +1,4 @@
-"""Catch-up: a member pulls what it lacks above the floor (ARCHITECTURE.md, "Catch-up and anti-entropy").
+"""Catch-up: a member pulls its missing files above the floor (ARCHITECTURE.md, "Catch-up and anti-entropy").
 
 It serves both the initial replication of Rhino 4.2.2 and anti-entropy: compare inventories, then fetch the missing
 files.
@@ -40,7 +40,7 @@ class Puller:
         self._running: dict[GroupId, asyncio.Task[None]] = {}
 
     def start(self, order: ev.StartCatchUp) -> None:
-        """Starts a catch-up in place of a running one of the same group. Files that are already here stay."""
+        """Starts a catch-up in place of a running one of the same group. Files already here stay."""
         if former := self._running.get(order.group):
             former.cancel()
         task = self._tasks.create_task(self._run(order), name=f"catch-up of {order.group}")
@@ -54,7 +54,7 @@ class Puller:
     async def _run(self, order: ev.StartCatchUp) -> None:
         """Runs until everything is here, or until this worker is no longer a member.
 
-        A member that does not answer delays the end, and not the files of the others.
+        A silent member delays the end, but not the files of the others.
         """
         started, pauses, fetched_bytes = time.monotonic(), CATCH_UP.pauses(), 0
         while self._still_member(order.group):
@@ -91,7 +91,7 @@ class Puller:
     async def _pull_all(self, order: ev.StartCatchUp, inventories: list[Inventory]) -> int | None:
         """Pulls the missing files. Returns the bytes fetched, or None if some file could not be fetched.
 
-        Retention may delete a pulled snapshot before the changelogs that need it are here, so compare again at the end.
+        Retention may delete a pulled snapshot before its changelogs are here, so compare again at the end.
         """
         before, finds = None, self._finds(order, inventories)
         while pulling.left_to_the_chain(order, before, finds):

@@ -64,7 +64,7 @@ class Peers:
             await channel.close(None)
 
     async def tidy(self) -> None:
-        """Closes unused connections to workers that this worker no longer deals with, and with a former certificate."""
+        """Closes unused connections to workers that this worker no longer deals with, or with a former certificate."""
         found = (self._directory.find(worker_id) for worker_id in self._directory.wanted())
         needed = {self._connected(worker) for worker in found if worker is not None}
         unused_since = time.monotonic() - UNUSED_S
@@ -96,7 +96,8 @@ class Peers:
         return [check.held for check in reply.checks]
 
     async def pull(self, found: Found, reached: Reached = lambda entry, offset: None) -> int:
-        """Gets the file from the first holder that delivers it. Returns the bytes fetched (0: they were already here).
+        """Gets the file from the first holder able to deliver it. Returns the bytes fetched (0: they were already
+        here).
 
         `reached` is told the offset after each chunk. A file of this name with other bytes is replaced once these are
         here. Raises the error of the last holder if none of them delivers it.

@@ -28,7 +28,7 @@ ROUND_PAUSE_S = 0.1  # pause before asking again after a failed fetch
 
 
 class _Progress:
-    """How far the files of one call have come. Bytes that come again are no progress."""
+    """Progress of the files of one call. Repeated bytes are no progress."""
 
     def __init__(self) -> None:
         self._at = time.monotonic()
@@ -114,9 +114,9 @@ class Preparer:
         return self._store.catalogue.store(version.store).closure(version.version) or frozenset()
 
     async def _drop_damaged(self, attempt: Attempt) -> None:
-        """Compares the files of the closures with the index. Drops those that differ, so that they are fetched again.
+        """Compares the files of the closures with the index. Drops differing files: they are fetched again.
 
-        Without a damaged snapshot, the version has another closure, whose files are compared next.
+        Without a damaged snapshot, the version has another closure. Its files are compared next.
         """
         for version in attempt.versions:
             while damaged := await self._store.damaged(version.store, self._closure(version)):
@@ -124,7 +124,7 @@ class Preparer:
                 await self._replication.drop_damaged(version.store, damaged)
 
     def _show(self, versions: Iterable[StoreVersion]) -> None:
-        """Lists the files: what Spark's commit log names is committed, even if the call that wrote it failed."""
+        """Lists the files: versions in Spark's commit log are committed, even if their Commit call failed."""
         for version in versions:
             for name in self._closure(version):
                 self._store.files.set_visible(version.store, name, visible=True)
@@ -167,9 +167,9 @@ class Preparer:
                 return False
 
     async def _survey(self, missing: list[StoreVersion]) -> tuple[Survey, list[list[Found] | None]]:
-        """Asks the members, and then the other live workers that may have files. Stops once the answers suffice.
+        """Asks the members, then the other live workers with possible files. Stops once the answers suffice.
 
-        A worker that is no member may claim what it likes, so it is asked only for what no member has.
+        A worker outside the group may claim anything, so it is asked only for files that no member has.
         """
         replication = self._replication
         survey, may_hold = Survey(missing, replication.me, replication.group), await self._may_hold(missing)

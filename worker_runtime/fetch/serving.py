@@ -22,7 +22,7 @@ def host_of(peer: str) -> str:
 
 
 class Turnstile:
-    """First come, first served, except for hosts that already have their share."""
+    """First come, first served, except for hosts with their full share."""
 
     def __init__(
         self, at_once: int = AT_ONCE, per_host: int = AT_ONCE_PER_HOST, waiting_max: int = WAITING_MAX
@@ -36,7 +36,7 @@ class Turnstile:
         return self._inside.total()
 
     def enter(self, host: str) -> asyncio.Future[None]:
-        """A future that is done when it is the caller's turn. Pass it to `leave` in any case.
+        """A future that is done at the caller's turn. Pass it to `leave` in any case.
 
         Raises UnavailableError if too many wait.
         """
@@ -73,7 +73,7 @@ async def is_turn(turn: asyncio.Future[None]) -> bool:
 
 
 class Reader:
-    """The client of a call that yields chunks.
+    """The client of a call with a stream of chunks.
 
     If the client stops accepting chunks, the task of the call is cancelled.
     """
@@ -89,7 +89,7 @@ class Reader:
 
     @contextlib.contextmanager
     def takes(self) -> Iterator[None]:
-        """Use this around each chunk that is yielded."""
+        """Use this around each yielded chunk."""
         self._waits_since = self._loop.time()
         try:
             yield

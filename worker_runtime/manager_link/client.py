@@ -59,7 +59,7 @@ LAGS_MAX = 5000
 class ManagerClient:
     """Keeps the sidecar registered. `Groups` of `Replication`.
 
-    `on_floors` receives the manager's floors. `directory` receives the workers that it names.
+    `on_floors` receives the manager's floors. `directory` receives the workers named by it.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class ManagerClient:
         return self._directory.live
 
     def absent_workers(self) -> list[Worker]:
-        """Workers that are not live but may hold versions, according to the manager's latest update."""
+        """Absent workers that may hold versions, according to the manager's latest update."""
         return self._directory.absent
 
     @property
@@ -128,7 +128,7 @@ class ManagerClient:
             task.add_done_callback(lambda _: self._asking.pop(group, None))
 
     def ask_writer(self, group: GroupId, worker_id: str) -> None:
-        """Asks whether a worker that is no member may write the group. Without an answer its files are refused."""
+        """Asks whether a worker outside the group may write it. Without an answer its files are refused."""
         key = group, worker_id
         if key not in self._writers:
             task = self._tasks.create_task(self._ask_writer(*key), name=f"ask for writer {worker_id} of {group}")
@@ -146,7 +146,7 @@ class ManagerClient:
     async def may_use(self, group: GroupId, worker_id: str) -> bool:
         """Whether the worker is a member of the group, or executors of its query run there, according to the manager.
 
-        Raises UnavailableError, and UnknownError for a group that does not exist.
+        Raises UnavailableError, and UnknownError for an unknown group.
         """
         reply = await self._resolved(group, JobSettings(), existing_only=True, user=worker_id)
         if reply.user_refused and (left_out := self._outsiders.due(worker_id)) is not None:
@@ -168,11 +168,11 @@ class ManagerClient:
         return frozenset(reply.holders) or None
 
     async def known(self, group: GroupId, settings: JobSettings, branch_of: GroupId | None = None) -> ReplicaGroup:
-        """The group, from memory or from the manager. The first worker that names a group becomes its owner.
+        """The group, from memory or from the manager. The first worker to name a group becomes its owner.
 
-        `branch_of`: a group of another job that has the same files. Its members are preferred for a new group.
-        Waits some time for an unreachable manager, and for workers that are just starting. Raises UnavailableError,
-        PreconditionError (too few workers).
+        `branch_of`: a group of another job with the same files. Its members are preferred for a new group. Waits some
+        time for an unreachable manager, and for starting workers. Raises UnavailableError, PreconditionError (too few
+        workers).
         """
         self.require_unforgotten(group)
         self._settings[group.job] = settings
@@ -186,9 +186,7 @@ class ManagerClient:
         return found
 
     async def name(self, group: GroupId, settings: JobSettings) -> None:
-        """Like `known`, for callers that can do without the group: an unreachable manager is
-        asked in the background.
-        """
+        """Like `known`, for callers that do not need the group: an unreachable manager is asked in the background."""
         self._settings[group.job] = settings
         if self._replication.group(group) is None:
             if self.connected:
@@ -202,7 +200,7 @@ class ManagerClient:
             raise PreconditionError(f"job {group.job} was forgotten: start the query with a new checkpoint")
 
     async def leave(self) -> None:
-        """Tells the manager that this worker is leaving, if the manager can be reached."""
+        """Sends the farewell to the manager, if it can be reached."""
         await self._beats.leave(wait=self.connected)
 
     async def close(self) -> None:
@@ -213,7 +211,7 @@ class ManagerClient:
     async def _resolve(
         self, group: GroupId, settings: JobSettings, *, existing_only: bool = False, branch_of: GroupId | None = None
     ) -> ReplicaGroup:
-        """Asks the manager, once for all callers that wait for the same group."""
+        """Asks the manager, once for all callers of the same group."""
         task = self._resolving.get(group)
         if task is None:
             resolving = self._resolve_once(group, settings, existing_only, branch_of)

@@ -1,6 +1,6 @@
-"""The workers that the manager has named, and their addresses. This worker trusts and contacts nobody else.
+"""The workers named by the manager, and their addresses. This worker trusts and contacts nobody else.
 
-A name does not prove who uses it: that would require a certificate.
+A name proves nothing about its user: only a certificate does.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Directory:
         return self._named.get(worker_id) or next((m for m in self._members() if m.worker_id == worker_id), None)
 
     def current(self, worker: Worker) -> Worker:
-        """Like `find`, for a worker that the manager has named before: a restarted sidecar may have another address."""
+        """Like `find`, for a worker named before by the manager: a restarted sidecar may have another address."""
         return self._named.get(worker.worker_id, worker)
 
     def named(self, worker_id: str) -> Worker:
@@ -104,7 +104,7 @@ class Directory:
             )
 
     def wanted(self) -> set[str]:
-        """Ids of workers that this worker may have to contact: live ones, and members of groups that it knows."""
+        """Ids of the possible contacts of this worker: live workers, and members of its known groups."""
         return {worker.worker_id for worker in (*self.live, *self._members())}
 
     def is_live(self, worker_id: str) -> bool:

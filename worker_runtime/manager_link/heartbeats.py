@@ -84,7 +84,7 @@ class Heartbeats:
             stream.cancel()
 
     async def _until_next(self, reader: asyncio.Task[None]) -> None:
-        """Waits one interval, or less if something changes that others wait for."""
+        """Waits one interval, or less after a change that others wait for."""
         early = asyncio.create_task(self._now.wait())
         await asyncio.wait({early, reader}, timeout=self.interval_s, return_when=asyncio.FIRST_COMPLETED)
         early.cancel()

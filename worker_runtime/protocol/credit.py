@@ -75,7 +75,7 @@ class GrantPool:
 
     @property
     def returnable_bytes(self) -> int:
-        """Granted bytes that are free again and not yet returned to the senders."""
+        """Granted bytes, free again and not yet returned to the senders."""
         return sum(stream.returnable_bytes for stream in self._streams.values())
 
     @property
@@ -102,7 +102,7 @@ class GrantPool:
         state.idle = state.silent = False
 
     def returned(self, stream: int, credit_bytes: int) -> None:
-        """Records credit that an idle sender gives back.
+        """Records credit returned by an idle sender.
 
         Raises RemoteProtocolError if it exceeds the sender's credit.
         """
@@ -120,7 +120,7 @@ class GrantPool:
         while others are starved (see `top_up`).
 
         Returns 0 until half of the window is free: a message per chunk would cost more than the chunk. This half is
-        always reached, because a sender that waits has used up its whole window.
+        always reached, because a waiting sender has used up its whole window.
         """
         state = self._streams[stream]
         if data_bytes > state.buffered_bytes:
@@ -140,7 +140,7 @@ class GrantPool:
         return credit
 
     def top_up(self, stream: int) -> int:
-        """Further credit for a stream whose window is below full size; 0 if there is no room."""
+        """Further credit for a stream below its full window size; 0 if there is no room."""
         return self._grow(self._streams[stream])
 
     def starved(self) -> list[int]:
@@ -155,8 +155,8 @@ class GrantPool:
         """Streams to end because they keep credit unused while others starve. Call this every few seconds.
 
         A candidate has had credit and sent nothing since the last call, while other streams were starved all the time.
-        As few streams are ended as necessary, and streams that reported themselves idle come last. A sender that is
-        merely slow opens another stream.
+        As few streams are ended as necessary, and streams reported as idle come last. A merely slow sender opens
+        another stream.
         """
         starved = set(self.starved())
         long_starved = [state for number, state in self._streams.items() if number in starved and state.was_starved]

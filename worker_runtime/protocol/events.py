@@ -1,8 +1,8 @@
 """Events and effects of `ChainMachine` (protocol/chain.py): closed unions of frozen dataclasses.
 
-The caller changes the catalogue *before* it posts the event that reports the change. It executes effects in order:
-persist, then send. A link to another worker is identified by (worker_id, lane). A link that breaks loses everything
-that was queued on it. The machine offers everything that still matters again after the next PeerConnected.
+The caller changes the catalogue *before* it posts the event of the change. It executes effects in order: persist, then
+send. A link to another worker is identified by (worker_id, lane). A broken link loses its whole queue. After the next
+PeerConnected the machine offers everything again that still matters.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class AckReceived:
     """`sender` (worker_id, the next worker in the chain) forwards an acknowledgement: `member` has stored the file
     under `epoch`.
 
-    `holds`: that member has the whole closure of the file's version (always true for SST and log files).
+    `holds`: the member has the whole closure of the file's version (always true for SST and log files).
     """
 
     sender: str
@@ -153,7 +153,7 @@ class AckReceived:
 
 @dataclass(frozen=True, slots=True)
 class RefusalReceived:
-    """`sender` reports that `member` has refused the file. `current_epoch` matters for STALE_EPOCH only."""
+    """`sender` reports a refusal of the file by `member`. `current_epoch` matters for STALE_EPOCH only."""
 
     sender: str
     store: StoreId
@@ -183,7 +183,7 @@ class PeerConnected:
 
 @dataclass(frozen=True, slots=True)
 class PeerDisconnected:
-    """The link broke. Everything that was queued on it or under way is gone."""
+    """The link broke. Its queue and everything under way are gone."""
 
     worker_id: str
     lane: Lane
@@ -199,7 +199,7 @@ class CatchUpFinished:
 
 @dataclass(frozen=True, slots=True)
 class FilesRemoved:
-    """Names that left the catalogue.
+    """Names removed from the catalogue.
 
     `damaged`: the files should be here, so this member is not whole until it has caught up again.
     """
@@ -211,7 +211,7 @@ class FilesRemoved:
 
 @dataclass(frozen=True, slots=True)
 class JobForgotten:
-    """The manager reports that the job has ended for good; the report may be repeated.
+    """The manager reports the final end of the job; the report may be repeated.
 
     Epochs below `fence` are void.
     """
@@ -252,7 +252,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class PersistEpoch:
-    """Write the highest epoch seen of a group to the index before executing the effects that follow.
+    """Write the highest epoch seen of a group to the index before executing the next effects.
 
     `members`: their worker ids under this epoch.
     """
@@ -271,7 +271,7 @@ class AskForGroup:
 
 @dataclass(frozen=True, slots=True)
 class AskForWriter:
-    """Ask the manager whether this worker, which is no member of the group, may write it.
+    """Ask the manager whether this worker, not a member of the group, may write it.
 
     The answer arrives as WriterNamed. If there is none, the machine asks again with the next file.
     """
@@ -301,7 +301,7 @@ class OfferFile:
 
 @dataclass(frozen=True, slots=True)
 class WithdrawOffer:
-    """Remove a queued offer. `stop`: send no more of it either if it is under way. Otherwise that may continue."""
+    """Remove a queued offer. `stop`: send no more of it either if it is under way. Otherwise it may continue."""
 
     to: str
     store: StoreId
@@ -345,7 +345,7 @@ class SendAck:
 
 @dataclass(frozen=True, slots=True)
 class SendRefusal:
-    """Tell `upstream` that `member` did not accept the file. It is lost like SendAck if upstream is not connected."""
+    """Tell `upstream` of a refusal of the file by `member`. It is lost like SendAck if upstream is not connected."""
 
     upstream: str
     store: StoreId
@@ -359,13 +359,13 @@ class SendRefusal:
 
 @dataclass(frozen=True, slots=True)
 class StartCatchUp:
-    """Ask `members` for their inventories and pull the missing files that this worker needs.
+    """Ask `members` for their inventories and pull the files needed and missing here.
 
     Each pulled file arrives as FileStored, and the end as CatchUpFinished. A new StartCatchUp replaces the running
     catch-up of the same group.
 
-    An inventory counts only if its member had already seen `epoch`: whatever that member stores later under this epoch
-    is pushed here. Ask again while a member has not seen the epoch or cannot be reached.
+    An inventory counts only if its member had already seen `epoch`: then the member pushes every later file under this
+    epoch to here. Ask again while a member has not seen the epoch or cannot be reached.
     """
 
     group: GroupId

@@ -1,4 +1,4 @@
-"""Keys by which the cores of this package look things up."""
+"""Lookup keys of the cores of this package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Incarnation = tuple[str, str]  # a worker's id and the incarnation of its store
 
 
 def incarnation_of(worker: Worker) -> Incarnation:
-    """A new incarnation of a worker has lost what the old one stored."""
+    """A new incarnation of a worker has lost the files of the old one."""
     return worker.worker_id, worker.incarnation
 
 

@@ -16,10 +16,9 @@ def events_of_update(
     *,
     snapshot: bool,
 ) -> list[ev.Event]:
-    """Returns the events in the order in which the machine must handle them.
+    """Returns the events in the order that the machine requires.
 
-    A snapshot contains all groups that concern this worker. So a group that is in `known` but not in the snapshot has
-    gone.
+    A snapshot contains all groups that concern this worker. So a group in `known` but not in the snapshot has gone.
     """
     gone = set(left)
     if snapshot:

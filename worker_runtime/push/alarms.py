@@ -1,4 +1,4 @@
-"""Tells people that somebody has changed the bytes of a push stream on their way, or has no right to open one."""
+"""Alarms for people: somebody has changed the bytes of a push stream on their way, or has no right to open one."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ NO_TICKET = "no ticket"  # an outcome there; the others are the kinds of alarms
 
 
 class Alarms:
-    """Of both ends of all streams of a sidecar. Call them on the event loop.
+    """The alarms of both ends of all streams of a sidecar. Call them on the event loop.
 
-    The audit log has a line for each, with the identity of the worker whose stream it is: it proved that when the
-    stream was opened. Nobody knows the author of the change.
+    The audit log has a line for each, with the identity of the stream's worker, proved when the stream was opened.
+    Nobody knows the author of the change.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Alarms:
         self._audit.write(Line(principal, address, METHOD, names, error.kind, 0.0, str(error)), alarm=True)
 
     def refused(self, address: str) -> None:
-        """A connection that has presented no valid token in time. Nothing is known of it but its address."""
+        """A connection without a valid token in time. Nothing is known of it but its address."""
         why = "the token of a ticket is unknown, was used, is too old, or did not come"
         self._audit.write(Line("", address, METHOD, {}, NO_TICKET, 0.0, why), alarm=True)
 

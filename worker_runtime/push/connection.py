@@ -29,16 +29,16 @@ class ThreadSender:
 
 
 class Connection:
-    """Sends without waiting, and watches for bytes that arrive. Threads may use `sock` for the rest.
+    """Sends without waiting, and watches for arriving bytes. Threads may use `sock` for the rest.
 
-    `lost` receives the reason as its exception once the connection cannot be used any more. `opener` has the bytes
-    that are not read to the end: a thread that reads continues with it.
+    `lost` receives the reason as its exception once the connection cannot be used any more. `opener` has the bytes not
+    read to the end: a reading thread continues with it.
     """
 
     def __init__(
         self, sock: socket.socket, session: Session | None = None, check: Callable[[], None] | None = None
     ) -> None:
-        """`session`: what happens to the bytes; None: they are plain.
+        """`session`: the encryption of the bytes; None: they are plain.
 
         `check` raises AccessDeniedError once the certificate of the other end counts no more. None: there is none.
         """
@@ -64,7 +64,7 @@ class Connection:
     def post(self, *pieces: Piece, at_once: bool = False) -> None:
         """Sends the pieces in this order, together with everything else posted in the same turn of the loop.
 
-        `at_once`: send now, so that the other side can work on the pieces meanwhile.
+        `at_once`: send now, so the other side can work on the pieces meanwhile.
         """
         if self._sealer is None:
             raise LocalProtocolError("a thread has the sending side of this connection")
@@ -101,7 +101,7 @@ class Connection:
             self._loop.remove_writer(self.sock.fileno())
 
     def read(self) -> bytes:
-        """Returns the bytes that have arrived, as far as they are complete.
+        """Returns the arrived bytes, as far as they are complete.
 
         Raises BlockingIOError if none have arrived, EOFError at the end of the stream, OSError, and TamperedError.
         """
@@ -138,7 +138,7 @@ class Connection:
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def shut(self) -> None:
-        """Ends the connection: threads that wait for it get an error or end of stream. The socket is not closed yet."""
+        """Ends the connection: waiting threads get an error or end of stream. The socket is not closed yet."""
         if not self._open:
             return
         self._flush()  # try to send what is still queued

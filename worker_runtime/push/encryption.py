@@ -1,4 +1,4 @@
-"""Whether the push streams of a sidecar are encrypted, and with which suite. docs/design/push-encryption.md."""
+"""The encryption of a sidecar's push streams, and its suite. docs/design/push-encryption.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SETTING = "--push-encryption"
 class Encryption:
     """The choice of one sidecar.
 
-    `identity`: that of its certificate; None: it has none, so nothing can be encrypted. `mode`: the setting.
+    `identity`: of its certificate; None: it has none, so nothing can be encrypted. `mode`: the setting.
     """
 
     identity: Identity | None
@@ -29,7 +29,7 @@ class Encryption:
 
     @property
     def suites(self) -> tuple[str, ...]:
-        """The suites that this sidecar offers as a sender, and accepts as a receiver. Best first."""
+        """The suites offered by this sidecar as a sender, and accepted as a receiver. Best first."""
         return (SUITE,) if self.identity is not None and self.mode == REQUIRED else (NO_SUITE,)
 
     def choose(self, offered: Collection[str], sender: str) -> str:
@@ -43,7 +43,7 @@ class Encryption:
         )
 
     def confirm(self, suite: str, receiver: str) -> str:
-        """The suite that the receiver has chosen. Raises PreconditionError if this sidecar has not offered it."""
+        """The suite chosen by the receiver. Raises PreconditionError if this sidecar has not offered it."""
         if suite not in self.suites:
             raise PreconditionError(
                 f"sidecar {receiver!r} takes only push streams that are {_in_words([suite])}, and this sidecar sends "
@@ -52,7 +52,7 @@ class Encryption:
         return suite
 
     def identity_of(self, worker_id: str) -> Identity:
-        """That of another worker of this cluster, as TLS has checked it."""
+        """The identity of another worker of this cluster, as checked by TLS."""
         if self.identity is None:
             raise RemoteProtocolError(f"a stream of worker {worker_id!r} is encrypted, but there are no certificates")
         return Identity(self.identity.cluster, Role.WORKER, worker_id)

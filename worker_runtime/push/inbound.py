@@ -1,9 +1,9 @@
 """The reading end of one inbound push stream: moves bytes from the socket through the core, and to disk.
 
-A thread does this. It has one buffer, and nothing else that grows: while it writes, the connection fills up and the
-sender waits. Small files go to the event loop in one piece, within the stream's credit. While only small files arrive,
-the event loop may read them itself, which saves a commit the switch between threads. Decisions and all accounting
-happen on the event loop.
+A thread does this. It has one buffer, and nothing else grows: while it writes, the connection fills up and the sender
+waits. Small files go to the event loop in one piece, within the stream's credit. While only small files arrive, the
+event loop may read them itself. This saves a commit the switch between threads. Decisions and all accounting happen on
+the event loop.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def too_slow() -> RemoteProtocolError:
 
 
 class Inbound:
-    """Use `run`, or `read_large` whenever the event loop has met an event that it cannot handle; then `close`."""
+    """Use `run`, or `read_large` whenever the event loop cannot handle an event; then `close`."""
 
     def __init__(self, connection: Connection, core: PushReceiver, files: IncomingFiles, loop: EventLoop) -> None:
         # Without a timeout, a thread in the middle of a file could not detect that nothing arrives.
@@ -108,7 +108,7 @@ class Inbound:
     def run(self) -> None:
         """Reads everything, in a thread. Raises EOFError when the stream ends, OSError, RemoteProtocolError.
 
-        RemoteProtocolError is also TamperedError, if bytes on the wire are not those that the sender has sent.
+        TamperedError, a RemoteProtocolError, means: bytes on the wire differ from those sent.
         """
         while True:
             self._handle(self._next_event())
@@ -174,7 +174,7 @@ class Inbound:
             self._resume(file)
 
     def _resume(self, file: IncomingFile) -> None:
-        """Continue with what a broken attempt has left, and report the offset to the sender."""
+        """Continues with the bytes of a broken attempt, and reports the offset to the sender."""
         offset = 0
         try:
             incoming = self._files.resume(file.entry)
@@ -218,7 +218,7 @@ class Inbound:
     # ------------------------------------------------------------ the socket
 
     def _recv_message(self) -> bytes:
-        """At least one byte of a message, and perhaps what follows it."""
+        """At least one byte of a message, and perhaps bytes after it."""
         data = self._opener.feed(b"")  # what was read together with the bytes of a file
         while not data:
             wanted = max(self._core.missing_bytes, self._opener.missing_bytes, _SMALL_BYTES)
@@ -269,7 +269,7 @@ class Inbound:
             raise too_slow()
 
     def _release_space(self) -> None:
-        """Nothing arrives: release the space reserved for files under way, so that others can use it."""
+        """Nothing arrives: releases the space reserved for files under way. Others can use it."""
         for file, incoming in self._incoming.items():
             try:
                 self._files.release_space(file.entry, incoming)

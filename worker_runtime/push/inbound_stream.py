@@ -79,7 +79,7 @@ class InboundStream:
     async def run(self, credit_bytes: int) -> None:
         """Reads until the sender has ended the stream or has broken the protocol.
 
-        Then finish the files that were complete.
+        Then finishes the complete files.
         """
         pool = ThreadPoolExecutor(1, thread_name_prefix=f"from-{self.upstream}")
         self.give_credit(credit_bytes)
@@ -130,7 +130,7 @@ class InboundStream:
             await run_in(pool, self._inbound.close)
 
     async def _read_small(self) -> Event:
-        """Reads on the event loop until a thread has to. Returns the event that it begins with."""
+        """Reads on the event loop until a thread has to. Returns the thread's first event."""
         if self.ended:
             raise EOFError
         self._core.receive(self.connection.opener.feed(b""))  # what a thread has left
@@ -146,7 +146,7 @@ class InboundStream:
             self._cancel_deadline()
 
     def _handle_small(self) -> Event | None:
-        """Handles the events of bytes that the core has. Returns the first event that needs a thread, if any.
+        """Handles the events of the core's bytes. Returns the first event for a thread, if any.
 
         Raises RemoteProtocolError.
         """
@@ -184,7 +184,7 @@ class InboundStream:
         return self._core.unfinished or self.connection.opener.missing_bytes > 0
 
     def _set_deadline(self) -> None:
-        """A message or small file that has arrived in part has to be complete within MESSAGE_S."""
+        """A partly arrived message or small file has to be complete within MESSAGE_S."""
         progress = self._core.messages if self._unfinished else None
         if progress is not None and progress == self._progress:
             return

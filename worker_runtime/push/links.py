@@ -1,4 +1,4 @@
-"""All push links of a sidecar: which workers have one, and for how long."""
+"""All push links of a sidecar: their workers, and their lifetimes."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Links:
             del self._asked_for[next(iter(self._asked_for))]
 
     def _named(self, returned: Collection[str]) -> None:
-        """The manager has sent new addresses. `returned`: workers that have become live."""
+        """The manager has sent new addresses. `returned`: newly live workers."""
         for worker in self._directory.live:
             for lane in Lane:
                 key = worker.worker_id, lane
@@ -99,12 +99,12 @@ class Links:
                     self._links[key].retry()
 
     def tidy(self) -> None:
-        """Renews links that are due, and ends those to workers that were not needed the last time either.
+        """Renews due links, and ends links to workers not needed now nor the last time.
 
         Call this periodically.
 
-        Such a worker is not live and in no group that this worker knows. If it comes back, the files that it lacks are
-        offered again.
+        An unneeded worker is not live and in no group known here. If it comes back, its missing files are offered
+        again.
         """
         for link in self._links.values():
             link.renew()
@@ -120,7 +120,7 @@ class Links:
         self._unneeded = unneeded
 
     def _ended(self, key: tuple[str, Lane]) -> None:
-        """The link has reported that it is down. Only now may another one be opened."""
+        """The link has reported its end. Only now may another one be opened."""
         self._ending.discard(key)
         self._named(())
 

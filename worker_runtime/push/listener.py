@@ -41,7 +41,7 @@ class PushListener:
     ) -> None:
         """`host` as in the address of the peer service; it may be in brackets.
 
-        Raises UnavailableError if the port is taken, InvalidSettingError for an address that is not this machine's.
+        Raises UnavailableError if the port is taken, InvalidSettingError for an address of another machine.
         """
         self._receiver = receiver
         self._encryption = encryption
@@ -172,7 +172,7 @@ class PushListener:
         return None if ticket is None else (ticket, await self._session(sock, ticket, deadline))
 
     async def _presented(self, sock: socket.socket) -> Ticket | None:
-        """The ticket whose token the connection presents."""
+        """The ticket of the connection's token."""
         token = b""
         while len(token) < TOKEN_BYTES:
             piece = await asyncio.get_running_loop().sock_recv(sock, TOKEN_BYTES - len(token))

@@ -8,7 +8,7 @@ from rhino_core.errors import UnavailableError
 
 
 class MessageMemory:
-    """Bounds the bytes of large messages that are being received or parsed. Safe for any thread."""
+    """Bounds the bytes of large messages during receipt and parsing. Safe for any thread."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._free_bytes = limit_bytes

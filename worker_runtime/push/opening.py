@@ -1,4 +1,4 @@
-"""Opens push streams: a ticket over gRPC, then a connection that presents it, and with encryption a handshake.
+"""Opens push streams: a ticket over gRPC, then a connection with its token, and with encryption a handshake.
 
 A ticket admits one connection of one worker on one lane, for a few seconds. docs/design/push-encryption.md specifies
 the handshake. Both ends of it raise TamperedError if the other end does not have the ticket's secret or means another
@@ -42,7 +42,7 @@ _LENGTH = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The sender and lane that a token admits."""
+    """The sender and lane admitted by a token."""
 
     sender: str
     lane: Lane
@@ -52,8 +52,8 @@ class Admission:
 class Ticket:
     """A ticket, as one end knows it.
 
-    `peer`: the URI in the other end's certificate. `secret`: that of the stream. Without encryption, both are empty.
-    `offered`: the suites that the sender has offered. `check`: as of `Connection`.
+    `peer`: the URI in the other end's certificate. `secret`: of the stream. Without encryption, both are empty.
+    `offered`: the suites of the sender. `check`: as of `Connection`.
     """
 
     admission: Admission
@@ -68,7 +68,7 @@ class Ticket:
         return f"Ticket({self.admission}, suite={self.suite!r}, peer={self.peer!r})"  # neither token nor secret
 
     def prologue(self, *, sender: str, receiver: str) -> bytes:
-        """Everything that both ends know of the stream, each field behind its length. Nothing of it is secret."""
+        """The common knowledge of both ends about the stream, each field behind its length. Nothing of it is secret."""
         texts = (self.suite, self.admission.lane.value, sender, receiver, *self.offered)
         suite, *others = (text.encode() for text in texts)
         fields = (LABEL, suite, self.token, *others)
@@ -76,7 +76,7 @@ class Ticket:
 
 
 class Tickets:
-    """Those that no connection has presented yet."""
+    """The tickets not presented yet."""
 
     def __init__(self) -> None:
         self._unused: dict[bytes, Ticket] = {}
@@ -90,7 +90,7 @@ class Tickets:
         offered: tuple[str, ...] = (),
         check: Callable[[], None] | None = None,
     ) -> Ticket:
-        """A ticket for this worker, whose certificate has the URI `peer`.
+        """A ticket for this worker. `peer`: the URI in its certificate.
 
         Raises UnavailableError if it has several unused ones.
         """
@@ -106,12 +106,12 @@ class Tickets:
         return ticket
 
     def redeem(self, token: bytes) -> Ticket | None:
-        """The ticket of this token, which nobody can present again. None: there is none."""
+        """The ticket of this token. Nobody can present it again. None: there is none."""
         return self._unused.pop(token, None)
 
 
 class Opening:
-    """How this sidecar opens streams: over which transport, and with which encryption."""
+    """The opening of this sidecar's streams: transport and encryption."""
 
     def __init__(self, transport: Transport = PLAIN, encryption: Encryption = NOT_ENCRYPTED) -> None:
         self._transport = transport
@@ -123,12 +123,12 @@ class Opening:
         return self._transport.edition, asyncio.get_running_loop().time()
 
     def is_due(self, opened: tuple[int, float]) -> bool:
-        """Whether a stream that was opened at this moment has to be opened anew."""
+        """Whether a stream has to be opened anew. `opened`: the `moment` of its opening."""
         edition, now_s = self.moment
         return self._transport.identity is not None and (edition != opened[0] or now_s - opened[1] >= STREAM_S)
 
     async def connect(self, me: Worker, peer: Worker, lane: Lane) -> Connection:
-        """Returns a connection that has presented its token. Raises RhinoError, OSError.
+        """Returns a connection after it has presented its token. Raises RhinoError, OSError.
 
         Among them are PreconditionError, if the other sidecar must or cannot encrypt, and TamperedError.
         """
@@ -189,7 +189,7 @@ def _no_secret() -> TamperedError:
 
 
 async def _message(sock: socket.socket) -> bytes:
-    """A handshake message: what follows it stays in the socket."""
+    """A handshake message: later bytes stay in the socket."""
     received = b""
     while len(received) < HANDSHAKE_BYTES:
         piece = await asyncio.get_running_loop().sock_recv(sock, HANDSHAKE_BYTES - len(received))

@@ -23,7 +23,7 @@ class Damaged(Exception):
 
 
 class CheckedFile:
-    """An open file that is read in order. All methods may raise Damaged and OSError."""
+    """An open file, read in order. All methods may raise Damaged and OSError."""
 
     def __init__(self, entry: FileEntry, fd: int) -> None:
         self._entry = entry
@@ -35,7 +35,7 @@ class CheckedFile:
         os.close(self._fd)
 
     def check(self, size: int, before: int) -> None:
-        """Reads up to `size` of the bytes before the offset `before`, which are not sent again. Blocks."""
+        """Reads up to `size` of the bytes before the offset `before`. They are not sent again. Blocks."""
         end = min(self.checked_bytes + size, before)
         buffer = memoryview(bytearray(min(size, READ_BYTES)))
         while self.checked_bytes < end:

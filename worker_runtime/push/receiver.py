@@ -44,7 +44,7 @@ class Receiver:
         self._numbers = itertools.count(1)
 
     async def run(self) -> None:
-        """Until cancelled: end streams that keep credit that others need, or whose senders count no more."""
+        """Until cancelled: ends streams with unused credit that others need, and those whose senders count no more."""
         while True:
             await asyncio.sleep(TAKE_BACK_S)
             self._check_senders()
@@ -55,7 +55,7 @@ class Receiver:
                 stream.end()
 
     def _check_senders(self) -> None:
-        """The sender opens another stream, if it has a certificate that counts."""
+        """The sender opens another stream, if it has a valid certificate."""
         for stream in [*self._by_grant.values()]:
             if stream.connection.check is None or stream.ended:
                 continue
@@ -82,7 +82,7 @@ class Receiver:
     async def decision(self, stream: InboundStream, file: IncomingFile) -> int | None:
         """Asks the machine whether it accepts the file. Returns its number of the transfer, or None.
 
-        The end of the stream cancels the question, because a machine that has stopped never answers.
+        The end of the stream cancels the question, because a stopped machine never answers.
         """
         number = file.number = next(self._numbers)
         decided: asyncio.Future[bool] = asyncio.get_running_loop().create_future()

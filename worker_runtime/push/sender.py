@@ -1,7 +1,7 @@
 """The sending end of chain replication: one link per neighbour and lane, each on its own connection.
 
-A link carries out what its core decides (core/sender.py): it sends small files from the event loop, and data files from
-a thread.
+A link carries out the decisions of its core (core/sender.py): it sends small files from the event loop, and data files
+from a thread.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BROKEN_MAX = 1000  # number of interrupted files for which a link remembers to a
 
 
 class GivenUp(UnavailableError):
-    """This worker has ended the connection, because nobody waits any more for a file that was under way."""
+    """This worker has ended the connection, because nobody waits any more for a file under way."""
 
 
 class Link:
@@ -117,7 +117,7 @@ class Link:
             self._again.set()
 
     def progress(self) -> ev.BytesSent | None:
-        """Returns the bytes that the other machine has taken since the last call. None: nothing."""
+        """Returns the bytes taken by the other machine since the last call. None: nothing."""
         files = self._core.progress()
         if not self._connected or self._connection is None:
             return None
@@ -207,7 +207,7 @@ class Link:
         return await self._opening.connect(self._replication.me, peer, self._lane)
 
     def _readable(self, connection: Connection, peer: Worker) -> None:
-        """Carry out the replies that have arrived."""
+        """Carries out the arrived replies."""
         try:
             self._core.receive(connection.read())
             while (event := self._core.next_event()) is not None:
@@ -244,7 +244,7 @@ class Link:
             await self._send(connection, pool, file)
 
     async def _return_credit(self, connection: Connection, pool: ThreadPoolExecutor) -> None:
-        """There is nothing to send: after IDLE_S return the credit, so that others can use it."""
+        """There is nothing to send: after IDLE_S returns the credit, so others can use it."""
         if await _wait(self._wake, IDLE_S):
             return
         if frame := self._core.return_credit(self._chunk_bytes):
@@ -273,7 +273,7 @@ class Link:
         self._broken.discard(key)
 
     async def _send(self, connection: Connection, pool: ThreadPoolExecutor, file: OutgoingFile) -> None:
-        """Sends the next part of the file whose turn it is."""
+        """Sends the next part of this file."""
         if file.state is not FileState.UNWANTED:
             file.skip_known()
             checked = self._open[file]

@@ -1,4 +1,4 @@
-"""Sockets of push streams: their options, and calls that block, for threads."""
+"""Sockets of push streams: their options, and blocking calls, for threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DEAD_MS = 15_000  # time after which a peer that sends no TCP acknowledgements 
 
 
 async def connect(host: str, port: int, first: bytes) -> socket.socket:
-    """A connection to a worker's push listener that has sent these bytes: its token. Raises OSError."""
+    """A connection to a worker's push listener, after it has sent these bytes: its token. Raises OSError."""
     loop = asyncio.get_running_loop()
     addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     family, kind, protocol, _, address = addresses[0]
@@ -48,7 +48,7 @@ def taken_bytes(sock: socket.socket) -> int:
 
 
 def limit_receive(sock: socket.socket, timeout_s: int) -> None:
-    """Calls that receive end after this time, even if nothing has arrived."""
+    """Receiving calls end after this time, even if nothing has arrived."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", timeout_s, 0))
 
 
@@ -68,7 +68,7 @@ def send_all(sock: socket.socket, head: bytes | bytearray | memoryview, data: me
 
 
 def wait_for(sock: socket.socket, event: int, timeout_ms: int | None = None) -> bool:
-    """Returns whether the event occurred in time. Needed because uvloop makes a socket that it watches non-blocking."""
+    """Returns whether the event occurred in time. Needed because uvloop makes a watched socket non-blocking."""
     poll = select.poll()
     poll.register(sock, event)
     return bool(poll.poll(timeout_ms))

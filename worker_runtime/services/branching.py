@@ -3,7 +3,7 @@
 A restructured query is a branch with other operators: some stores change their operator, and some begin empty.
 
 This worker becomes the owner of the new groups, and commits the links like files of an executor. Members of the new
-groups that have the files of the first job link them, too; others get the bytes.
+groups with the files of the first job link them, too; others get the bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ORDER = {FileKind.SST: 0, FileKind.LOG: 0, FileKind.SNAPSHOT: 1, FileKind.CHANG
 
 @dataclass(frozen=True, slots=True)
 class Branched:
-    """The files that were linked on this worker."""
+    """The files linked on this worker."""
 
     files: int
     linked_bytes: int
@@ -39,7 +39,7 @@ class Branched:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A version that becomes one of the store `target`, of the same number and id."""
+    """A version that becomes one of the store `target`, with the same number and id."""
 
     source: StoreVersion
     target: StoreId
@@ -47,7 +47,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Empty:
-    """A version without keys. `like`: the group of the former job whose settings its group gets if it is new."""
+    """A version without keys. `like`: a group of the former job; a new group gets its settings."""
 
     version: StoreVersion
     like: GroupId
@@ -98,7 +98,7 @@ class Brancher:
         return branched
 
     def _closure(self, link: Link) -> list[FileEntry]:
-        """The files from which the version opens, in the order in which they may become known."""
+        """The closure of the version, in the order in which its files may become known."""
         version, store = link.source, link.source.store
         if store.job == link.target.job:
             raise InvalidRequestError(f"{store}: a job cannot be a branch of itself")
@@ -138,7 +138,7 @@ class Brancher:
 
 
 async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Runs everything at once. After a failure nothing goes on: what was linked is about to be forgotten."""
+    """Runs everything at once. After a failure nothing goes on: the links are about to be forgotten."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         await asyncio.gather(*tasks)

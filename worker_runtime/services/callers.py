@@ -1,6 +1,6 @@
-"""Which sidecar may ask what of this one, by the certificate of the call.
+"""Rights of other sidecars at this one, by the certificate of the call.
 
-Without certificates nobody proves who calls, so everybody who reaches the port may ask.
+Without certificates no caller proves an identity, so everybody with access to the port may ask.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MayUse = Callable[[GroupId, str], Awaitable[bool]]
 
 
 class Callers:
-    """`may_use` asks the manager about a worker that is no member of a group."""
+    """`may_use` asks the manager about a worker outside a group."""
 
     def __init__(self, replication: Replication, directory: Directory, may_use: MayUse) -> None:
         self._replication = replication
@@ -30,7 +30,7 @@ class Callers:
     def require_registered(self) -> str:
         """Returns the id of the calling worker; empty for operators, managers, and without certificates.
 
-        Raises UnavailableError for a worker that the manager has not named.
+        Raises UnavailableError for a worker not named by the manager.
         """
         caller = CALLER.get()
         if caller is None or caller.role is not Role.WORKER:
@@ -38,7 +38,7 @@ class Callers:
         return self._directory.named(caller.name).worker_id
 
     async def require_user(self, group: GroupId) -> None:
-        """For the content of files. Also raises AccessDeniedError for a worker that has nothing to do with the group.
+        """For the content of files. Also raises AccessDeniedError for a worker without a relation to the group.
 
         State has to load without a manager: while it cannot be asked, every registered worker may.
         """

@@ -1,4 +1,4 @@
-"""The greeter: tells from the kernel which Unix user connects, and gives those who are allowed a token for Attach."""
+"""The greeter: learns the connecting Unix user from the kernel, and gives allowed users a token for Attach."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 def allowed_users(names: str) -> frozenset[int]:
-    """The user ids of the setting allow_uid, of root, and of this process. Raises ValueError for a user who is not."""
+    """The user ids of the setting allow_uid, of root, and of this process. Raises ValueError for an unknown user."""
     return frozenset({0, os.geteuid()} | {_user_id(name.strip()) for name in names.split(",") if name.strip()})
 
 
@@ -87,10 +87,9 @@ class Greeter:
         return token
 
     def redeem(self, token: bytes) -> int | None:
-        """Returns the user who got the token, which does not count again. None: a client without one, who need not have
-        one.
+        """Returns the user of the token. The token does not count again. None: the client has no token and needs none.
 
-        Raises AccessDeniedError for a token that does not count, and for none if it is needed.
+        Raises AccessDeniedError for an invalid token, and for a missing one if it is needed.
         """
         if not token and not self.strict:
             return None

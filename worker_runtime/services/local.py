@@ -43,7 +43,7 @@ T = TypeVar("T")
 class Session:
     """One attached client. `inbox`: its own folder, deleted at the end of the session.
 
-    `session_id`: a secret, by which calls are the session's. `number`: the same session in logs.
+    `session_id`: a secret. It marks calls as the session's. `number`: the same session in logs.
     """
 
     session_id: str
@@ -90,7 +90,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
 
     @property
     def waiting_commits(self) -> int:
-        """Number of commits that have not ended."""
+        """Number of commits under way."""
         return self._working
 
     async def drain(self, timeout_s: float) -> None:
@@ -157,7 +157,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         return session
 
     def _require_session(self, session_id: str) -> None:
-        """For calls that clients of older versions make without their session."""
+        """For calls of clients of older versions. These do not name their session."""
         if session_id or self._greeter.strict:
             self._session(session_id)
 
@@ -248,7 +248,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         )
 
     async def _name_groups(self, session: Session, versions: list[StoreVersion]) -> None:
-        """Resolve the groups; the first worker that names a group owns it.
+        """Resolves the groups; the first worker to name a group owns it.
 
         A held version must load even without a manager.
         """

@@ -22,10 +22,10 @@ LOOK_S = 1.0
 
 
 class LocalSocket:
-    """The path at which executors look for this sidecar.
+    """The executors' path to this sidecar.
 
     The server binds a name of this process in the same folder, and this name is then renamed. The reason: gRPC unlinks
-    the path that it binds, before binding and at its end, no matter whose socket is there.
+    its path before binding and at its end, no matter whose socket is there.
     """
 
     def __init__(self, path: Path) -> None:
@@ -102,14 +102,14 @@ class LocalSocket:
             self.path.unlink(missing_ok=True)
 
     def _require_protected(self) -> None:
-        """Raises InvalidSettingError for a folder in which executors use no socket."""
+        """Raises InvalidSettingError for an unprotected folder: executors use no socket there."""
         try:
             require_own(self.path.parent / "nothing")
         except AccessDeniedError as error:
             raise self._refused(f"executors refuse it: {error}") from None
 
     def _require_free(self) -> None:
-        """Remove the socket of a process that has ended.
+        """Removes the socket of an ended process.
 
         Raises AlreadyThereError if a process answers there, InvalidSettingError if the path is no socket.
         """

@@ -45,7 +45,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The parts that answer calls of people and of the manager."""
+    """The parts for calls of people and of the manager."""
 
     describer: Describer
     scrubber: Scrubber
@@ -106,7 +106,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
         )
 
     def _needed_elsewhere(self, group: GroupId) -> list[FileEntry]:
-        """Returns the files of a group, without those of commits that were given up: nobody must fetch these."""
+        """Returns the files of a group, without those of given-up commits: nobody must fetch these."""
         given_up = self._replication.view.given_up
         return [entry for entry in self._store.retention.inventory(group) if entry.name not in given_up(entry.store)]
 

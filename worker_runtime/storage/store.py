@@ -33,12 +33,12 @@ from worker_runtime.storage.keeping.trash import Trash
 
 
 class Store:
-    """The parts of a store. Callers use the part that they need. Create one with `Store.open` (blocking).
+    """The parts of a store, for separate use. Create one with `Store.open` (blocking).
 
-    - what is here: `files` (records, listing), `catalogue` (for the protocol), `index` (epochs, fences, metadata)
-    - files that come: `uploads` (from executors), `received` and `incoming` (from other workers), `partials`, `inbox`,
+    - present files: `files` (records, listing), `catalogue` (for the protocol), `index` (epochs, fences, metadata)
+    - incoming files: `uploads` (from executors), `received` and `incoming` (from other workers), `partials`, `inbox`,
       `branches` (from other jobs)
-    - files that stay or go: `retention` (floors), `pins`, `removal`, `trash`
+    - files to keep or remove: `retention` (floors), `pins`, `removal`, `trash`
     - the disk: `layout`, `disk` (failures), `space`, `threads`, `syncer`, `durability` (by job), `arrivals` (times)
     """
 
@@ -104,7 +104,7 @@ class Store:
         self.index.close()
 
     async def damaged(self, store: StoreId, names: Iterable[str]) -> list[str]:
-        """Names of files that have changed since they were stored.
+        """Names of files changed since they were stored.
 
         Compares sizes and times of all files, and every byte of changelogs and zips. Raises UnavailableError if this
         cannot be determined now.

@@ -1,4 +1,4 @@
-"""Retention: deletes what no version at or above a store's floor needs (ARCHITECTURE.md, "Retention")."""
+"""Retention: deletes files not needed by any version at or above a store's floor (ARCHITECTURE.md, "Retention")."""
 
 from __future__ import annotations
 

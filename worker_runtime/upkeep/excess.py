@@ -1,4 +1,4 @@
-"""Deletes copies of groups that this worker has left, once their members have confirmed them (protocol/excess.py)."""
+"""Deletes copies of groups left by this worker, once their members have confirmed them (protocol/excess.py)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ExcessCollector:
         await self._runner.run()
 
     def _observe(self, event: ev.Event) -> None:
-        """Forwards those events of the chain machine that this machine needs, too."""
+        """Forwards events of the chain machine to this machine, if it needs them."""
         match event:
             case ev.GroupAdopted() | ev.GroupLeft() | ev.JobForgotten():
                 self._runner.post(event)

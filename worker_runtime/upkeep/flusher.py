@@ -1,7 +1,7 @@
-"""Syncs all received files periodically, so that little has to be read after a power loss.
+"""Syncs all received files periodically, so little has to be read after a power loss.
 
 The kernel writes files back within a minute or so anyway, but does not report it. Without this module, a rebooted
-worker could be trusted only after every stored byte had been read. That takes long for a large store.
+worker could be trusted only after every stored byte had been read. This takes long for a large store.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Flusher:
     """Syncs the store's file system and records up to which arrival time files are on disk.
 
     Its descriptor stays open, because errors between two syncs would otherwise be reported elsewhere. After an error,
-    this process records nothing more: files that arrived since the last record are read after a reboot.
+    this process records nothing more: files of later arrival than the last record are read after a reboot.
     """
 
     def __init__(self, folder: Path, index: Index, arrivals: Arrivals) -> None:

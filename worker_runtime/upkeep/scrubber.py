@@ -52,7 +52,7 @@ class Scrubber:
         self.found = 0  # damaged or missing files since start
 
     def start_now(self) -> ScrubRound:
-        """Starts a scrub at full pace in place of a slow one. Joins a scrub at full pace that is running or pausing."""
+        """Starts a scrub at full pace in place of a slow one. Joins a running or pausing scrub at full pace."""
         if not (self._round.running and self._round.full_pace):
             self._begin(full_pace=True)
             self._asked.set()
@@ -178,7 +178,7 @@ class Scrubber:
         return self._round is not scrub or (size, crc) == (entry.size_bytes, entry.crc32c)
 
     def _missed(self, damaged: list[Damage]) -> list[Damage]:
-        """Damaged files that are not back although retention would keep them. Files of forgotten jobs do not count."""
+        """Damaged files still missing although retention would keep them. Files of forgotten jobs do not count."""
         gone: dict[StoreId, list[Damage]] = {}
         for one in damaged:
             here = self._store.files.record(one.store, one.name) is not None

@@ -1,4 +1,4 @@
-"""Spark's LZ4 streams: blocks in the format of lz4-java's LZ4BlockOutputStream, which is not the LZ4 frame format.
+"""Spark's LZ4 streams: blocks in the format of lz4-java's LZ4BlockOutputStream, not the LZ4 frame format.
 
 Needs the packages lz4 and xxhash (`pip install 'rhino-state[verify]'`).
 """
@@ -42,7 +42,7 @@ def unpack(data: bytes) -> bytes:
 
 
 def pack(content: bytes) -> bytes:
-    """Returns a stream of blocks, with the end mark, of which `content` is the content."""
+    """Packs `content` into a stream of blocks, with the end mark."""
     import lz4.block
     import xxhash
 

@@ -24,12 +24,12 @@ Link = Callable[[str, Path], None]  # (name in the store, target)
 
 
 class MergedValuesError(Exception):
-    """Values that only Spark's merge operator can read: no error was found, but nothing is proven."""
+    """Values readable only by Spark's merge operator: no error was found, but nothing is proven."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """`keys`: entries that Spark counted in all its column families; None if Spark did not count."""
+    """`keys`: Spark's count of entries in all its column families; None if Spark did not count."""
 
     files: tuple[tuple[str, str, int], ...]  # name in the store, path in the database, bytes
     keys: int | None

@@ -1,7 +1,7 @@
 """Proves that replicas are readable databases at the version they claim.
 
-The sidecar's index only provides which version a store holds and which files belong to it. Everything else is verified
-independently: bytes against checksums, the snapshot by RocksDB itself, changelogs by their own header and records.
+The sidecar's index only provides the version of a store and its files. Everything else is verified independently: bytes
+against checksums, the snapshot by RocksDB itself, changelogs by their own header and records.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The events that change groups."""
+"""Events with changes of groups."""

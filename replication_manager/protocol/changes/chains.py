@@ -25,7 +25,7 @@ REPAIR_PAUSE_S = 0.002  # between two such events
 class Chains:
     """Changes groups under new epochs.
 
-    `fences` has the jobs that have ended for good. A fence lies above every epoch of the job's groups.
+    `fences`: of the jobs that have ended for good. A fence lies above every epoch of the job's groups.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class Chains:
         return self._table.by_id
 
     def member_of(self, worker_id: str) -> Collection[GroupId]:
-        """Ids of the groups of which the worker is a member."""
+        """Ids of the groups with the worker as a member."""
         return self._table.of_worker(worker_id)
 
     def of_worker(self, worker_id: str) -> list[ReplicaGroup]:
-        """Groups of which the worker is a member, those with the fewest whole members first."""
+        """Groups with the worker as a member, by rising number of whole members."""
         return self._table.fewest_whole_first(self._table.of_worker(worker_id))
 
     def of_job(self, job: str) -> list[ReplicaGroup]:
@@ -72,10 +72,9 @@ class Chains:
     def start(
         self, group: GroupId, asking: Worker, asked: JobSettings, branch_of: GroupId | None = None
     ) -> list[ev.Effect]:
-        """Creates the group that a worker asks for. Raises TooFewWorkersError.
+        """Creates a group for the asking worker. Raises TooFewWorkersError.
 
-        `asked` are the settings that the worker names. They count for the first group of the job only. `branch_of`: see
-        `Resolve`.
+        `asked`: settings from the worker. They count for the first group of the job only. `branch_of`: see `Resolve`.
         """
         settings = self._settings.get(group.job, asked)
         members = self._placing.first_members(group, asking, settings, branch_of)
@@ -123,7 +122,7 @@ class Chains:
         return self.renew(changed, self._shortened(changed, self._placing.filled(changed, group.members), surplus))
 
     def shorten(self, group: ReplicaGroup, surplus: Collection[str]) -> list[ev.Effect]:
-        """Removes surplus members as far as that is safe now."""
+        """Removes surplus members as far as safety allows now."""
         members = self._shortened(group, group.members, surplus)
         return self.renew(group, members) if members != group.members else []
 
@@ -180,11 +179,11 @@ class Chains:
         return rules.without_draining(group.settings, members, draining, sources, self._membership.is_present)
 
     def repair_around(self, *workers: str) -> list[ev.Effect]:
-        """Repairs the groups that may change because something is different about these workers.
+        """Repairs the groups affected by a change of these workers.
 
-        These are their own groups, and those for which another worker may be found now: they are short of members, or a
-        member is draining or impaired. Groups with the fewest whole members come first. Of many groups some are
-        repaired at once, and the others by `repair_more`. The cost is that of the groups that do not wait already.
+        These are the groups of the workers, and all groups short of members or with a draining or impaired member:
+        another worker may be eligible now. Groups with the fewest whole members come first. Of many groups some are
+        repaired at once, and the others by `repair_more`. Groups already waiting cost nothing again.
         """
         for name in self._waiting.resting():
             self._waiting.add(self.groups[name])
@@ -194,7 +193,7 @@ class Chains:
         return self.repair_more()
 
     def repair_more(self) -> list[ev.Effect]:
-        """Repairs a limited number of the groups that wait for it: heartbeats are answered between two such events."""
+        """Repairs a limited number of the waiting groups, so heartbeats are answered in between."""
         effects: list[ev.Effect] = []
         for name in self._waiting.take(REPAIRS_AT_ONCE):
             group = self.groups[name]
@@ -210,7 +209,7 @@ class Chains:
         self._waiting.check_invariants(self._table.short())
 
     def suspect(self, record: WorkerRecord) -> list[ev.Effect]:
-        """Stops commits from waiting for a worker whose process has ended.
+        """Stops commits from waiting for this worker: its process has ended.
 
         The worker keeps its place in the chain, because it may be back in a moment.
         """
@@ -223,10 +222,10 @@ class Chains:
         return effects
 
     def reconsider(self, worker_id: str) -> list[ev.Effect]:
-        """Repairs the groups of a worker that became impaired or has recovered.
+        """Repairs the groups of a newly impaired or recovered worker.
 
         A recovered worker catches up under a new epoch before it counts. Its reports under the present epoch may be
-        older than the files that it missed.
+        older than its missing files.
         """
         effects: list[ev.Effect] = []
         for group in self.of_worker(worker_id):
@@ -242,7 +241,7 @@ class Chains:
     def extend(self, group: ReplicaGroup, leaving: str) -> list[ev.Effect]:
         """Adds one member beyond the chain's length, not whole yet. Changes nothing if no worker is eligible.
 
-        `leaving`: the id of the member that it is to replace.
+        `leaving`: the id of the member to be replaced.
         """
         taken = [m.worker for m in group.members]
         related = self._placing.related_chain(group.group, taken[0])
@@ -254,7 +253,7 @@ class Chains:
     def join(self, group: ReplicaGroup, worker: Worker) -> list[ev.Effect]:
         """Adds this worker beyond the chain's length, not whole yet.
 
-        Changes nothing if the worker is not eligible, or if no whole member is present from which it could catch up.
+        Changes nothing if the worker is not eligible, or if no whole member is present to catch up from.
         """
         served = any(m.whole and self._membership.is_present(m.worker) for m in group.members)
         taken = [m.worker for m in group.members]
@@ -263,7 +262,9 @@ class Chains:
         return self.renew(group, (*group.members, Member(worker, False)))
 
     def swap(self, group: ReplicaGroup, worker: Worker) -> list[ev.Effect]:
-        """Puts a worker that stores most of the group in the place of a member that has begun to copy it."""
+        """Replaces the last member by this worker. The worker must store most of the group already, the member must
+        not.
+        """
         *staying, last = group.members
         wish = Wish(first=[worker.worker_id])
         eligible = self._placing.choose(group.group, 1, [m.worker for m in staying], wish)

@@ -1,4 +1,4 @@
-"""Workers that may be gone, that leave, or that are to leave: streams, leases and drains."""
+"""Suspected, leaving and draining workers: streams, leases and drains."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rhino_core.errors import UnknownError
 
 
 class Departures:
-    """Decides what the end of a stream, a process or a lease means for the groups of a worker."""
+    """Changes the groups of a worker at the end of its stream, process or lease."""
 
     def __init__(self, membership: Membership, chains: Chains, laggards: Laggards) -> None:
         self._membership = membership
@@ -26,14 +26,14 @@ class Departures:
         return []
 
     def refused(self, event: ev.Refused) -> list[ev.Effect]:
-        """Commits do not wait for a process that has ended."""
+        """Commits do not wait for an ended process."""
         record = self._membership.process(event.worker_id, event.process_id)
         if record is None or record.state is not WorkerState.SUSPECT:
             return []
         return self._chains.suspect(record)
 
     def leaving(self, event: ev.Leaving, now: float) -> list[ev.Effect]:
-        """A worker that was drained is lost at once. Any other one is expected back."""
+        """A drained worker is lost at once. Any other worker is expected back."""
         record = self._membership.process(event.worker_id, event.process_id)
         if record is None:
             return []
@@ -45,7 +45,7 @@ class Departures:
         return [*effects, ev.PublishWorkers()]
 
     def expire(self, now: float) -> list[ev.Effect]:
-        """Ends leases and cooldowns that are over, and goes on with repairs."""
+        """Ends expired leases and cooldowns, and continues repairs."""
         expired = [record.worker.worker_id for record in self._membership.expired(now)]
         for worker_id in expired:
             self._laggards.forget(worker_id)

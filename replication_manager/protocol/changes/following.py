@@ -1,4 +1,4 @@
-"""Ownership follows logged batches: a member that keeps writing becomes the owner. A guest joins first."""
+"""Ownership follows logged batches: the steady writer becomes the owner. A guest joins first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rhino_core.ids import GroupId, ReplicaGroup, StoreId
 class Following:
     """Changes groups (`Chains`) according to their writers (`LoggedVersions`).
 
-    Not journalled. After a restart a guest that has joined is an ordinary member, and becomes the owner as such.
+    Not journalled. After a restart a joined guest is an ordinary member, and becomes the owner as such.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Following:
         return self._join(group, writer) if length >= logged.GUEST_STREAK else []
 
     def whole(self, group_id: GroupId, worker_id: str) -> list[ev.Effect]:
-        """A member now counts as whole. A guest that still writes becomes the owner at once.
+        """A member now counts as whole. A guest becomes the owner at once if it still writes.
 
         Otherwise the guest would be superfluous and would be removed.
         """
@@ -69,7 +69,7 @@ class Following:
         return self._make_owner(group, worker_id) if still else []
 
     def forget(self, groups: Collection[GroupId]) -> tuple[StoreId, ...]:
-        """Forgets what was logged of these groups. Returns the stores whose floors are forgotten."""
+        """Forgets the logs of these groups. Returns the stores with forgotten floors."""
         for group_id in groups:
             self._guests.pop(group_id, None)
         return self._logged.forget(groups)
@@ -78,7 +78,7 @@ class Following:
         """Makes a whole member the owner, unless it is draining.
 
         If a guest has joined, the last of the chain leaves, unless it is the target of a handover. The handover cuts
-        the chain when it ends. A target that becomes the owner needs nothing more from its handover.
+        the chain when it ends. Once the target is the owner, it needs nothing more from its handover.
         """
         member = group.member(writer)
         if member is None or writer == group.owner.worker_id:

@@ -1,4 +1,4 @@
-"""Jobs that have ended for good, and workers that will not come back (design: Forgetting)."""
+"""Removal of ended jobs and of workers lost for good (design: Forgetting)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rhino_core.ids import GroupId
 
 
 class Forgetting:
-    """Removes all that the manager remembers of a job or a worker."""
+    """Removes a job or a worker from the manager's memory."""
 
     def __init__(
         self,

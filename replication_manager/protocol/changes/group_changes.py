@@ -1,4 +1,4 @@
-"""Groups that a sidecar asks for, and changes that the handover manager asks for."""
+"""Requests of sidecars for groups, and requests of the handover manager for changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rhino_core.ids import DiskState, Member, Worker
 
 
 class GroupChanges:
-    """Checks what is asked for, then changes the group."""
+    """Checks the request, then changes the group."""
 
     def __init__(
         self,

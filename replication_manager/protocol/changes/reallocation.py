@@ -65,7 +65,7 @@ class Reallocation:
         return self._chains.repair(group, others)
 
     def _give_up_if_stalled(self, group_id: GroupId) -> list[ev.Effect]:
-        """Removes a new member that is not whole and got no byte in a round: the chain would stay longer for ever."""
+        """Removes a new member that is not whole and got no byte in a round. The chain would stay longer for ever."""
         swap, group = self._running[group_id], self._chains.groups[group_id]
         member = group.member(swap.target.worker)
         if member is None or member.whole or self._returned.is_handed_over(group_id):

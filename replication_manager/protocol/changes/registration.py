@@ -70,9 +70,9 @@ class Registration:
         return [*effects, *self._reports.join_sources(worker.worker_id), ev.PublishWorkers()]
 
     def _overtaken(self, worker: Worker, reports: Iterable[Report]) -> list[ev.Effect]:
-        """Renews groups of which the worker has seen a later epoch.
+        """Renews groups with a later epoch at the worker.
 
-        In that case the journal is an old one, and of all members only this worker can be trusted to be whole.
+        The journal is then an old one, and of all members only this worker can be trusted to be whole.
         """
         effects: list[ev.Effect] = []
         for report in reports:
@@ -86,7 +86,7 @@ class Registration:
         return effects
 
     def beat(self, event: ev.Beat, now: float) -> list[ev.Effect]:
-        """A worker has sent a heartbeat. Raises UnavailableError for a process that is not registered."""
+        """A worker has sent a heartbeat. Raises UnavailableError if its process is not registered."""
         record = self._membership.records.get(event.worker_id)
         known = record is not None and record.worker.incarnation == event.incarnation and record.process_id
         if record is None or not known or record.ended:

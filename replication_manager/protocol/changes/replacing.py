@@ -1,4 +1,4 @@
-"""How laggards leave their groups: only once enough other members are whole, or when that takes too long."""
+"""Laggards leave their groups once enough other members are whole, or when that takes too long."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Replacements:
         self._logged = logged
 
     def due(self, record: WorkerRecord, now: float) -> list[ev.Effect]:
-        """Places workers again whose cooldown has ended, and removes laggards. `record`: of the worker just heard."""
+        """Places workers again after their cooldown, and removes laggards. `record`: of the worker just heard."""
         effects = self._chains.repair_around() if self._laggards.cooldown_ended(now) else []
         proved = self._laggards.judge(record, now)
         for group_id, worker_id in sorted({*proved, *self._leaving_near(record.worker.worker_id)}):
@@ -44,7 +44,7 @@ class Replacements:
         self._laggards.forget(worker_id)
 
     def _leaving_near(self, worker_id: str) -> list[tuple[GroupId, str]]:
-        """Laggards that are to leave a group of this worker, and what is noted of groups that have ended."""
+        """Leaving laggards in groups of this worker, and entries of ended groups."""
         groups, mine = self._chains.groups, self._chains.member_of(worker_id)
         leaving = self._laggards.leaving.items()
         return [(group, laggard.worker_id) for group, laggard in leaving if group in mine or group not in groups]
@@ -52,8 +52,8 @@ class Replacements:
     def take_back(self, record: WorkerRecord) -> list[ev.Effect]:
         """Lets a replaced worker return to its groups: it has less to copy than its replacement.
 
-        Not while the chain is longer than its normal length: then a member was added on purpose. Not if the replacement
-        holds a version that would then have no copy in the group.
+        Not while the chain is longer than its normal length: then a member was added on purpose. Not if a version of
+        the replacement would then have no copy in the group.
         """
         effects: list[ev.Effect] = []
         for group_id in sorted(record.reports):
@@ -66,7 +66,7 @@ class Replacements:
         return effects
 
     def _replaceable(self, group: ReplicaGroup, returning: WorkerRecord) -> bool:
-        """Whether the returning worker or a present whole member holds all that the last member holds."""
+        """Whether the returning worker or a present whole member holds all versions of the last member."""
         records, present = self._membership.records, self._membership.is_present
         whole = [records[m.worker.worker_id] for m in group.members if m.whole and present(m.worker)]
         held = [v for r in (returning, *whole) if (report := r.reports.get(group.group)) for v in report.newest_held]
@@ -75,10 +75,10 @@ class Replacements:
         return last is None or all(covered(version, held, logged.get(version.store)) for version in last.newest_held)
 
     def _part_from(self, group: ReplicaGroup, worker_id: str, now: float, *, lags: bool) -> list[ev.Effect]:
-        """Removes a laggard. While fewer than min_copies other members are whole, it adds another member first.
+        """Removes a laggard. If fewer than min_copies other members are whole, adds another member first.
 
-        Nothing is added to a chain that is longer than usual: some member of it is about to become whole already.
-        None can while the laggard hangs, because it does not answer. So under DEGRADED a laggard that hangs leaves.
+        A chain longer than usual gets no further member: one is about to become whole already. None can become whole
+        while the laggard hangs, because it does not answer. So under DEGRADED a hanging laggard leaves.
         """
         others = tuple(m for m in group.members if m.worker.worker_id != worker_id)
         if self._whole(others) >= group.settings.copies:
@@ -105,10 +105,10 @@ class Replacements:
         return self._chains.repair(group, others)
 
     def _followed(self, group: ReplicaGroup, now: float) -> Leaving | None:
-        """The laggard that is to leave the group next.
+        """The next laggard to leave the group.
 
         Its time begins again while nobody waits for it, and when it has stored another version. In the second case it
-        no longer has to leave, unless its replacement is under way.
+        may stay, unless its replacement is under way.
         """
         leaving = self._laggards.leaving.get(group.group)
         if leaving is None or group.member(leaving.worker_id) is None:
@@ -132,7 +132,7 @@ class Replacements:
         return any(lag.group == group.group and lag.to == worker_id and lag.oldest_s > 0 for lag in lags)
 
     def _keep_as_owner(self, group: ReplicaGroup, leaving: Leaving) -> list[ev.Effect]:
-        """Keeps a laggard that became the owner before its replacement was whole. The replacement leaves."""
+        """Keeps a laggard as the new owner. Its replacement, not whole yet, leaves."""
         others = tuple(m for m in group.members if m.worker.worker_id != leaving.replacement)
         longer = len(group.members) > group.settings.replication_factor + 1
         if longer and self._whole(others) < group.settings.copies:

@@ -17,7 +17,7 @@ from rhino_core.ids import GroupId, Member, Worker
 
 
 class Reports:
-    """Acts on reports, which `Membership` has recorded before."""
+    """Acts on reports. `Membership` has recorded them before."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Reports:
         self._reallocation = reallocation
 
     def take(self, worker: Worker, report: Report) -> list[ev.Effect]:
-        """Acts on one report. It may make a member whole, or show who wrote a logged batch."""
+        """Acts on one report. It may make a member whole, or name the writer of a logged batch."""
         return [
             *self._count_as_whole(worker, report),
             *self._part_from_sources(report.group),
@@ -50,7 +50,7 @@ class Reports:
         ]
 
     def _count_as_whole(self, worker: Worker, report: Report) -> list[ev.Effect]:
-        """Counts a member as whole that reports this under the present epoch."""
+        """Counts a member as whole once it reports so under the present epoch."""
         group = self._chains.groups.get(report.group)
         member = group.member(worker.worker_id) if group else None
         if group is None or member is None or member.whole or not report.whole or report.epoch != group.epoch:
@@ -63,9 +63,9 @@ class Reports:
         return [*effects, *self._following.whole(report.group, worker.worker_id)]
 
     def join_sources(self, worker_id: str) -> list[ev.Effect]:
-        """Lets returned workers join that have versions that no whole member has. The others catch up from them.
+        """Re-admits returned workers if they hold versions that no whole member holds. The others catch up from them.
 
-        Looks at the groups about which the manager may know more, now that it has heard of this worker.
+        Looks only at the groups affected by this worker's report.
         """
         effects: list[ev.Effect] = []
         for group_id in self._returned.groups(worker_id, self._chains.member_of):
@@ -78,7 +78,7 @@ class Reports:
         return effects
 
     def _part_from_sources(self, group_id: GroupId) -> list[ev.Effect]:
-        """Lets sources leave that are no longer needed."""
+        """Removes superfluous sources."""
         group = self._chains.groups.get(group_id)
         leaving = self._returned.take_superfluous(group, self._membership) if group else ()
         if group is None or not leaving:

@@ -1,7 +1,7 @@
-"""New settings for a job whose query was restarted with other values.
+"""New settings for a job after a restart of its query with other values.
 
-Only the settings of the driver whose run the handover manager follows count. Settings that executors name are used for
-the first group of a job only, because executors of a former run may live on for a while.
+Only settings from the driver of the run that the handover manager follows count. Settings from executors count for the
+first group of a job only, because executors of a former run may live on for a while.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rhino_core.ids import Durability, GroupId, JobSettings
 class Resettling:
     """Applies other settings to the groups of a job.
 
-    A chain that must become shorter waits until enough of it is whole.
+    A chain is shortened only when enough of it is whole.
     """
 
     def __init__(self, chains: Chains) -> None:
@@ -24,7 +24,7 @@ class Resettling:
         self._surplus: dict[GroupId, frozenset[str]] = {}  # groups that are too long, with their members at that time
 
     def named(self, job: str, asked: JobSettings) -> list[ev.Effect]:
-        """Applies the settings `asked` that the driver named. A job without groups gets settings with its first group.
+        """Applies the driver's settings `asked`. A job without groups gets settings with its first group.
 
         Raises PreconditionError for a setting that cannot change.
         """
@@ -58,7 +58,7 @@ class Resettling:
 
 
 def settings_from_now(present: JobSettings, asked: JobSettings) -> JobSettings:
-    """Returns the settings that apply after a query of the job has been started with `asked`.
+    """Returns the settings of the job after its query has been started with `asked`.
 
     A synced job stays synced, because sidecars remember the stronger durability.
     """

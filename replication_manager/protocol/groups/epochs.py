@@ -1,4 +1,4 @@
-"""The epochs that this manager issues."""
+"""Epochs issued by this manager."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Epochs:
         return self.newest
 
     def exceed(self, seen: Epoch) -> list[ev.Effect]:
-        """Raises the generation above an epoch that a sidecar has seen."""
+        """Raises the generation above an epoch seen by a sidecar."""
         if seen <= self.newest:
             return []
         self.generation, self._counter = seen.generation + 1, self._first

@@ -1,4 +1,4 @@
-"""All replica groups of the manager, by id, by partition, by job and by member, and the bytes that members carry."""
+"""All replica groups of the manager, by id, by partition, by job and by member, and the bytes of each member."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ GROUP_BYTES_MIN = 1 << 20  # an empty group counts this much, so that new groups
 
 
 class GroupTable:
-    """`by_id` is for reading. Only `put` and `drop` change it. `copysets`: the sets of workers that hold the groups.
+    """`by_id` is for reading. Only `put` and `drop` change it. `copysets`: the sets of workers with copies of the same
+    group.
 
     There may be 100 000 groups. An event of a worker or a job concerns few of them, so each of these has an index.
     `owned` counts the groups of each owner. `load_bytes` has the bytes of the groups of each member.
@@ -108,15 +109,15 @@ class GroupTable:
         return self._by_job.get(job, {}).keys()
 
     def of_worker(self, worker_id: str) -> Collection[GroupId]:
-        """Groups of which the worker is a member."""
+        """Groups with the worker as a member."""
         return self._by_member.get(worker_id, {}).keys()
 
     def groups_of(self, worker_id: str) -> Iterable[ReplicaGroup]:
-        """Groups of which the worker is a member."""
+        """Groups with the worker as a member."""
         return map(self.by_id.__getitem__, self.of_worker(worker_id))
 
     def members(self) -> Collection[str]:
-        """Ids of all workers that are a member of some group, as they are at the time of the access."""
+        """Ids of the members of all groups. A live view."""
         return self._by_member.keys()
 
     def short(self) -> Collection[GroupId]:

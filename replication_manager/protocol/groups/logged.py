@@ -1,4 +1,4 @@
-"""Facts from Spark's commit log about groups: floors, the newest logged versions, and the workers that write them."""
+"""Facts from Spark's commit log about groups: floors, the newest logged versions, and their writers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ LOGGED_KEPT = 16  # logged versions kept per store, to match reports that arrive
 
 @dataclass(slots=True)
 class GroupLog:
-    """The log of one group. `newest`: highest version logged. `counted`: newest version that the streak includes.
+    """The log of one group. `newest`: highest version logged. `counted`: newest version in the streak.
 
-    `owner`: of the group when that was counted.
+    `owner`: of the group at the time of that count.
     """
 
     versions: dict[StoreId, deque[Version]] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class LoggedVersions:
         return [StoreVersion(store, self.floors[store]) for store in self._stores.get(group, ())]
 
     def raise_floors(self, floors: Iterable[StoreVersion]) -> tuple[StoreVersion, ...]:
-        """Raises floors, and returns those that have risen. A floor never falls."""
+        """Raises floors, and returns the raised ones. A floor never falls."""
         raised = []
         for floor in floors:
             current = self.floors.get(floor.store)
@@ -89,7 +89,7 @@ class LoggedVersions:
         return tuple(raised)
 
     def add(self, logged: StoreVersion) -> None:
-        """Records a version that a batch in Spark's commit log names."""
+        """Records a version named by a batch in Spark's commit log."""
         log = self._groups.setdefault(logged.store.group, GroupLog())
         versions = log.versions.setdefault(logged.store, deque(maxlen=LOGGED_KEPT))
         if not versions or versions[-1] != logged.version:
@@ -127,10 +127,10 @@ class LoggedVersions:
     def count(self, group: GroupId, records: Iterable[WorkerRecord], owner: str) -> bool:
         """Counts the newest logged batch of the group once. Returns whether there was one to count.
 
-        `records` are workers that have reported the group. Another `owner` than before ends a streak: the writer may
-        have been lost since, and others may have written batches of which the manager has not heard.
+        `records`: workers with a report about the group. Another `owner` than before ends a streak: the writer may have
+        been lost since, and others may have written batches unknown to the manager.
 
-        Snapshots and unlogged versions never count: only Spark's commit log says what happened.
+        Snapshots and unlogged versions never count: only Spark's commit log is the truth.
         """
         log = self._groups.get(group)
         if log is None or log.newest <= log.counted:

@@ -1,8 +1,8 @@
-"""Workers that return outside a group with versions that its members lack.
+"""Workers that return outside a group, and hold versions that its members lack.
 
 A degraded commit has one copy. If the worker with that copy is lost and replaced before another member caught up, the
-version remains on its disk only. When that worker returns, it joins as a source, and leaves when all are whole. A guest
-that joined (protocol/following.py) and no longer writes leaves in the same way.
+version remains on its disk only. At its return the worker joins as a source. It leaves when all are whole. A guest that
+joined (protocol/changes/following.py) leaves in the same way once it no longer writes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rhino_core.ids import GroupId, ReplicaGroup, StoreVersion, Version, Worker
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """The versions that a worker held when it registered, at monotonic time `since`."""
+    """The versions held by a worker at its registration, at monotonic time `since`."""
 
     worker: Worker
     held: tuple[StoreVersion, ...]
@@ -26,11 +26,11 @@ class Return:
 
 
 class Returned:
-    """Returned workers that wait for a decision, and those that have joined.
+    """Returned workers, waiting for a decision or joined.
 
-    Not journalled: after a restart of the manager every worker registers again. Many reports may be about groups that
-    are not in use, such as those of queries that were stopped before the journal was lost. These wait until their group
-    is created, so that they cost a heartbeat nothing.
+    Not journalled: after a restart of the manager every worker registers again. Many reports may be about unused
+    groups, such as those of queries stopped before the loss of the journal. These wait for the creation of their group,
+    and cost a heartbeat nothing.
     """
 
     def __init__(self) -> None:
@@ -83,9 +83,9 @@ class Returned:
         self._due.discard(group)
 
     def groups(self, worker_id: str, member_of: Callable[[str], Collection[GroupId]]) -> list[GroupId]:
-        """Groups for which a decision is due, and about which more is known once this worker was heard.
+        """Groups with a due decision and with news, now that this worker was heard.
 
-        It is a member, or it waits itself: if the last member that was to be heard is lost, it does not wait for ever.
+        It is a member, or it waits itself: it does not wait for ever if the last unheard member is lost.
         """
         if not self._due:
             return []
@@ -99,9 +99,9 @@ class Returned:
         membership: Membership,
         logged: LoggedVersions,
     ) -> list[Worker]:
-        """Workers that join now: they held a version at or above the floor that no whole member holds.
+        """Workers to join now: they held a version at or above the floor that no whole member holds.
 
-        A decision needs a heartbeat or registration of every present whole member after the return. Before that the
+        A decision needs a heartbeat or registration of every present whole member after the return. Before, the
         member's report may only be late.
         """
         records, present, floors = membership.records, membership.is_present, logged.floors
@@ -128,7 +128,7 @@ class Returned:
         self._sources.setdefault(group, set()).add(worker_id)
 
     def joined(self, group: GroupId) -> frozenset[str]:
-        """Workers that have joined the group and may leave it again. A restarted manager does not know them."""
+        """Joined workers that may leave the group again. A restarted manager does not know them."""
         return frozenset(self._sources.get(group, ()))
 
     def unsettled(self, worker_id: str) -> set[GroupId]:
@@ -145,7 +145,7 @@ class Returned:
         self._named = targets
 
     def targets(self, group: GroupId) -> Collection[str]:
-        """Members that a handover in progress has added. A restarted manager does not know them."""
+        """Members added by a handover in progress. A restarted manager does not know them."""
         return self._targets.get(group, ())
 
     def is_handed_over(self, group: GroupId) -> bool:
@@ -184,7 +184,7 @@ def covered(version: StoreVersion, held: Iterable[StoreVersion], logged: Version
     """Whether `held`, the newest versions of some members, has this version or a later one of the store.
 
     After a rewind higher numbers may belong to the lost branch. The query continues from the version `logged` last. So
-    only that version, and the next one, which may be in progress, are known to follow an earlier one.
+    only this version, and the next one, perhaps in progress, are known to follow an earlier one.
     """
     mine = [v.version for v in held if v.store == version.store]
     later = [v for v in mine if v.version > version.version.version]

@@ -30,8 +30,8 @@ def renewed(group: ReplicaGroup, epoch: Epoch, members: Members) -> ReplicaGroup
 def suspected(group: ReplicaGroup, worker_id: str, live: Callable[[Worker], bool]) -> Members:
     """Members after the process of this worker has ended: it does not count as whole until it has caught up.
 
-    Unchanged if that would not spare commits from waiting for the worker. Unchanged also if no other whole member is
-    live: the worker may then have the only copy of the newest version.
+    Unchanged if commits would wait for the worker all the same. Unchanged also if no other whole member is live: the
+    worker may then have the only copy of the newest version.
     """
     others_live = any(m.whole and live(m.worker) for m in group.members if m.worker.worker_id != worker_id)
     less = tuple(Member(m.worker, m.whole and m.worker.worker_id != worker_id) for m in group.members)
@@ -48,7 +48,7 @@ def settled(
     """Members without the absent ones.
 
     Unchanged while no whole member is present, because the absent ones may have the only copy. If the owner is absent
-    or not whole, the first present whole member follows it (Rhino 4.2.3). An owner that is only `suspected` stays.
+    or not whole, the first present whole member follows it (Rhino 4.2.3). An owner stays while only `suspected`.
     """
     live = tuple(m for m in members if present(m.worker))
     successors = [m for m in live if m.whole]
@@ -66,9 +66,9 @@ def without_impaired(
     draining: Collection[str],
     heard_lately: Callable[[Worker], bool],
 ) -> Members:
-    """Members of which the impaired ones do not count as whole and come last.
+    """Members with the impaired ones at the end, not counted as whole.
 
-    An impaired owner is followed by a whole member that is not impaired, preferably one that is not draining.
+    A whole member that is not impaired follows an impaired owner, preferably one that is not draining.
 
     Unchanged unless another whole member is fit and was heard from lately: the impaired ones may have the only copy.
     """
@@ -91,10 +91,10 @@ def owned_by(
 ) -> Members:
     """Members with another owner. The former owner becomes the first secondary, and the chain is cut to r secondaries.
 
-    Members that are not whole leave first, then those whose `place` is closest to others, then the end of the chain.
+    Members that are not whole leave first, then those with the `place` closest to others, then the end of the chain.
     Draining workers stay at its end, uncounted, until `without_draining` removes them.
 
-    Raises PreconditionError for a worker that is not a member, is absent or is not whole.
+    Raises PreconditionError unless the worker is a member, present and whole.
     """
     member = group.member(worker_id)
     if member is None:
@@ -140,8 +140,8 @@ def shortened(
 ) -> Members:
     """The owner and the members in `surplus`, cut to r secondaries.
 
-    Members that are not whole leave first, then those whose `place` is closest to others, then the end of the chain.
-    Unchanged until all that stay are whole and present: no copy is given up before theirs exist. Members outside
+    Members that are not whole leave first, then those with the `place` closest to others, then the end of the chain.
+    Unchanged until all staying members are whole and present: no copy is given up before theirs exist. Members outside
     `surplus`, such as the target of a handover, are not considered. Draining members leave by `without_draining`.
     """
     owner = members[0]
@@ -157,7 +157,7 @@ def shortened(
 
 
 def _most_dispensable(members: Members, present: Callable[[Worker], bool], place: Callable[[Worker], Place]) -> Member:
-    """Of the secondaries the one that leaves first: not whole, closest to the others, at the end of the chain."""
+    """The first secondary to leave: not whole, closest to the others, at the end of the chain."""
     near = closest([place(m.worker) for m in members])
     lacking = [not (m.whole and present(m.worker)) for m in members]
     return members[max(range(1, len(members)), key=lambda i: (lacking[i], near[i], i))]
@@ -175,5 +175,5 @@ def known_as(members: Members, worker: Worker) -> Members:
 
 
 def held_by(workers: Iterable[Worker], whole: Collection[str]) -> Members:
-    """A chain of `workers`. Those whose ids are in `whole` count as whole."""
+    """A chain of `workers`. `whole`: ids of the whole ones."""
     return tuple(Member(worker, worker.worker_id in whole) for worker in workers)

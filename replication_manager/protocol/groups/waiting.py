@@ -1,4 +1,4 @@
-"""Groups that wait to be repaired, and groups short of members that were tried in vain."""
+"""Groups waiting for repair, and groups short of members that were tried in vain."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ Ids = dict[GroupId, None]  # a set with an order: that of time
 
 
 class Waiting:
-    """Those with the fewest whole members come first: they need another copy most. Among equals the first one does.
+    """Groups with the fewest whole members come first: they need another copy most. Equal groups come in order of
+    arrival.
 
-    A group that is short of members waits, or *rests*: it was tried, and nothing could be done. There may be 100 000
-    of them when many workers are lost at once, and each worker that comes wakes those that rest.
+    A group short of members waits, or *rests*: it was tried, and nothing could be done. There may be 100 000 of them
+    when many workers are lost at once. Each new worker wakes the resting ones.
     """
 
     def __init__(self, short: Iterable[GroupId] = ()) -> None:
-        """`short`: groups that are short of members. They rest."""
+        """`short`: groups short of members. They rest."""
         self._by_whole: dict[int, Ids] = {}
         self._whole: dict[GroupId, int] = {}  # of groups that wait: their number of whole members
         self._resting: Ids = dict.fromkeys(short)
@@ -48,7 +49,7 @@ class Waiting:
                 del self._by_whole[whole]
 
     def take(self, count: int) -> list[GroupId]:
-        """The first ones, which do not wait any more."""
+        """Removes and returns the first groups."""
         names: list[GroupId] = []
         for whole in sorted(self._by_whole):
             names += itertools.islice(self._by_whole[whole], count - len(names))

@@ -1,4 +1,4 @@
-"""Better workers for the copies of one query, now that its loads have changed (Madsen & Zhou, CIKM 2015, section 5)."""
+"""Better workers for the copies of one query after a change of its loads (Madsen & Zhou, CIKM 2015, section 5)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORKERS_MAX = 16  # of a group
 class LoadDecisions:
     """The newest decision about each copy. Of many groups, or many workers of one, those decided last are kept.
 
-    `by_group`: by group and worker, also of workers that are no longer a member. It is for reading.
+    `by_group`: by group and worker, also of former members. It is for reading.
     """
 
     def __init__(self) -> None:
@@ -105,9 +105,9 @@ class Copied:
 def better_places(
     copied: Collection[Copied], candidates: Callable[[str], Iterable[str]], allowed: Callable[[Swap], bool]
 ) -> list[Swap]:
-    """Swaps that make the copies of a query fit better, those that gain most for their bytes first.
+    """Swaps for a better fit of a query's copies, by gain for their bytes.
 
-    `candidates`: the workers that may get copies of an owner's groups, the best ones first. `allowed`: whether a swap
+    `candidates`: the possible workers for copies of an owner's groups, the best ones first. `allowed`: whether a swap
     spreads the group as well as before. Empty if the gain may be chance, or all copies are as good as they can be.
     """
     known = sorted(copied, key=lambda c: (-math.fsum(c.history), c.group.group))[:NODES_MAX]
@@ -152,7 +152,7 @@ def _swap(costs: Costs, move: Move, group: ReplicaGroup, names: Sequence[str], e
 
 
 def _numbers(known: Iterable[Copied], usable: Mapping[str, Iterable[str]]) -> dict[str, int]:
-    """A number for each worker that has, or may get, something of the query."""
+    """A number for each present or possible worker of the query."""
     members = (member.worker.worker_id for one in known for member in one.group.members)
     named = dict.fromkeys((*members, *(w for others in usable.values() for w in others)))
     return {worker: number for number, worker in enumerate(named)}

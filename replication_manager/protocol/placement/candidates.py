@@ -32,13 +32,13 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Which workers a choice should take.
+    """Preferences of a choice of workers.
 
     `first`: ids that come before all others, whatever their place. `preferred`: ids that come first among workers that
     spread the group as well. `holders`: ids of workers with the files, eligible even if they are closed.
-    `near_executors`: ids of workers on which the query runs. `leaving`: ids of taken workers that will leave, so that
-    their places do not count. `members`: how many the group will have; 0: do not limit the sets of workers in use.
-    `fits`: by id, how well workers suit a copy by their loads.
+    `near_executors`: ids of workers with executors of the query. `leaving`: ids of taken workers about to leave; their
+    places do not count. `members`: how many the group will have; 0: do not limit the sets of workers in use. `fits`: by
+    id, how well workers suit a copy by their loads.
     """
 
     first: Sequence[str] = ()
@@ -58,7 +58,7 @@ def place_of(worker: Worker) -> Place:
 
 
 class Choice(NamedTuple):
-    """A chosen worker. `rivals`: ids of those that were as good until `wish.fits` decided against them."""
+    """A chosen worker. `rivals`: ids of equally good workers, rejected by `wish.fits` only."""
 
     worker: Worker
     rivals: tuple[str, ...]
@@ -96,9 +96,9 @@ Criteria = list[Callable[[Bin], Any]]
 
 
 def _criteria(spread: Spread, wish: Wish, sets: Sets | None) -> tuple[Criteria, Criteria, Criteria]:
-    """The criteria by their importance, without those that say the same of all workers. Less is better.
+    """The criteria by their importance, without those equal for all workers. Less is better.
 
-    First those that come before `wish.fits`, then this one, then the others.
+    Three lists: those before `wish.fits`, this one, and the others.
     """
     first = {wid: position for position, wid in enumerate(wish.first)}
     preferred = {wid: position for position, wid in enumerate(wish.preferred)}
@@ -126,7 +126,7 @@ def _without(equal: Sequence[Bin], fitting: Sequence[Bin]) -> tuple[str, ...]:
 
 
 def _best(free: Sequence[Bin], criteria: Criteria) -> Sequence[Bin]:
-    """The best ones. There may be 1000: each criterion is applied only to those that are equal by the ones before."""
+    """The best ones. There may be 1000: each criterion is applied only to equals by the ones before."""
     for criterion in criteria:
         if len(free) == 1:
             break

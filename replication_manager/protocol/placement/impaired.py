@@ -1,4 +1,4 @@
-"""Workers that are alive but cannot do their work: their disk takes no files, or nothing that they send arrives.
+"""Impaired workers: alive, but their disk takes no files, or none of their files arrives elsewhere.
 
 An impaired member neither owns a group nor counts as whole while another whole member is fit
 (`groups.without_impaired`). No copy is moved because of it. It keeps its membership, and catches up again once it has
@@ -75,9 +75,9 @@ class Impaired:
     def _is_mute(self, record: WorkerRecord, now: float) -> bool:
         """Whether the worker is mute: it lags with the first fit member of each chain that it owns.
 
-        Lags count only in groups of which it is a member, because the members of others may refuse its files. Chains
-        count only of jobs in which it lags. The receivers must not be at fault: there are several of them, or files of
-        another sender reach the only one.
+        Lags count only in its own groups, because members of others may refuse its files. Chains count only in jobs
+        with such a lag. The receivers must not be at fault: there are several of them, or files of another sender reach
+        the only one.
         """
         me = record.worker.worker_id
         bar_s = MUTE_S * CALM if me in self._mute_since else MUTE_S
@@ -98,7 +98,7 @@ class Impaired:
     def _is_reached(self, to: str, but: str, now: float) -> bool:
         """Whether a file of another owner has reached this receiver since the worker `but` lags with it alone.
 
-        An owner that reports no lag proves nothing by that: its query may be idle.
+        An owner without a lag proves nothing: its query may be idle.
         """
         others = [
             g.group

@@ -1,7 +1,7 @@
-"""Members that lag beyond a cap: the evidence, and the cooldown after such a member was replaced.
+"""Members with a lag beyond a cap: the evidence, and the cooldown after a replacement.
 
-The evidence is what senders report in their heartbeats. It counts once it has lasted. A sender must be a member, and
-must not lag with all its receivers: in that case the sender itself is slow.
+The evidence comes from senders, in their heartbeats. It counts once it has lasted. A sender must be a member, and must
+not lag with all its receivers: in that case it is slow itself.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ class LagCap:
 class Leaving:
     """A laggard that leaves once its replacement is whole. It has held `held` since monotonic time `since`.
 
-    `replacement`: the member that was added for it. Empty: no worker is eligible, or the chain was already longer than
-    usual.
+    `replacement`: the member added for it. Empty: no worker is eligible, or the chain was already longer than usual.
     """
 
     worker_id: str
@@ -63,7 +62,7 @@ class _Cooldown:
 class Laggards:
     """Not journalled: a restarted manager learns of lags again, and may try a slow worker once more.
 
-    The cost of a heartbeat depends on its own lags, not on the number of other workers that lag.
+    The cost of a heartbeat depends on its own lags, not on the number of other lagging workers.
     """
 
     def __init__(self, cap: LagCap, membership: Membership, table: GroupTable, now: float) -> None:
@@ -77,7 +76,7 @@ class Laggards:
         self.leaving: dict[GroupId, Leaving] = {}
 
     def judge(self, record: WorkerRecord, now: float) -> list[tuple[GroupId, str]]:
-        """Judges the lags of a worker's newest heartbeat. Returns those that are proved: groups with their members."""
+        """Judges the lags of a worker's newest heartbeat. Returns the proved ones: groups with their members."""
         me = record.worker.worker_id
         before, since = self._since.get(me, {}), dict[tuple[GroupId, str], float]()
         for lag in self._credible(record) if record.lags else ():
@@ -95,16 +94,16 @@ class Laggards:
         return sorted(pair for pair, began in since.items() if now - began >= PROOF_S)
 
     def proved(self, group: GroupId, worker_id: str, now: float) -> bool:
-        """Whether some sender has proved that this member lags."""
+        """Whether some sender has proved a lag of this member."""
         began = (since.get((group, worker_id)) for since in self._since.values())
         return any(at is not None and now - at >= PROOF_S for at in began)
 
     def forget(self, worker_id: str) -> None:
-        """The worker is lost, or another one than before: what it has reported of others no longer counts."""
+        """The worker is lost, or another one than before: its reports about others no longer count."""
         self._since.pop(worker_id, None)
 
     def _credible(self, record: WorkerRecord) -> list[Lag]:
-        """Lags that a member reports of other members. Empty if it has several receivers and lags with all of them."""
+        """A member's reported lags of other members. Empty if it has several receivers and lags with all of them."""
         me = record.worker.worker_id
         late = {lag.to for lag in record.lags if self._cap.exceeded(lag, CALM)}
         owned = (group for group in self._table.groups_of(me) if group.owner.worker_id == me)
@@ -115,9 +114,9 @@ class Laggards:
         return [lag for lag, group in known if group.member(me) and group.member(lag.to)]
 
     def dropped(self, group: GroupId, worker_id: str, now: float) -> None:
-        """Starts the cooldown of a worker that left this group because of its lag.
+        """Starts the cooldown of a worker after it left this group because of its lag.
 
-        Further groups that it leaves during the same cooldown change nothing.
+        Further departures during the same cooldown change nothing.
         """
         for since in self._since.values():
             since.pop((group, worker_id), None)
@@ -129,7 +128,7 @@ class Laggards:
         self._seen_in_cooldown.add(worker_id)
 
     def in_cooldown(self, now: float) -> set[str]:
-        """Workers that are placed nowhere, because they were dropped lately or lag right now."""
+        """Workers excluded from placement: dropped lately, or lagging right now."""
         dropped = {worker_id for worker_id, cooldown in self._cooldowns.items() if cooldown.until > now}
         return dropped | {to for since in self._since.values() for _, to in since}
 

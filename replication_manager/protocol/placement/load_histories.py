@@ -1,7 +1,7 @@
-"""Load histories of replica groups, and what they say about a worker as the place of a copy.
+"""Load histories of replica groups, and the fit of a worker as the place of a copy.
 
-A worker becomes overloaded because the load of its virtual nodes rises. A copy is worth most on a worker whose load
-does not rise at that time (Madsen & Zhou, CIKM 2015, section 5).
+A worker becomes overloaded because the load of its virtual nodes rises. A copy is worth most on a worker without a rise
+at the same time (Madsen & Zhou, CIKM 2015, section 5).
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class LoadHistories:
         self._queries: dict[str, _Query] = {}
 
     def add(self, job: str, task_s: Mapping[GroupId, float]) -> bool:
-        """Adds a logged batch. `task_s`: seconds of the task of each group; groups that are not reported count as 0.
+        """Adds a logged batch. `task_s`: seconds of the task of each group; unreported groups count as 0.
 
-        Returns whether this was the last batch of a round: since the one before, all windows are new ones.
+        Returns whether this batch ends a round, with only new windows since the round before.
         """
         if not task_s:
             return False
@@ -104,7 +104,7 @@ class Fits:
         self._limit = (1 + SLACK) * copied / max(workers, 1)
 
     def of(self, group: GroupId) -> dict[str, Fit]:
-        """By worker, for those that differ from `usual`. Empty if nothing is known."""
+        """By worker, if different from `usual`. Empty if nothing is known."""
         history = self._histories.of(group)
         if not history:
             return {}
@@ -138,7 +138,7 @@ class Fits:
 
 
 def standard_error(windows: int) -> float:
-    """Of a correlation that is measured over so many windows, if it is 0 in truth."""
+    """Standard error of a correlation over so many windows if its true value is 0."""
     return 1 / math.sqrt(windows)
 
 

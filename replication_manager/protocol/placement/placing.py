@@ -1,4 +1,4 @@
-"""Choice of the workers that join a group (Rhino 4.2.2, phase 1)."""
+"""Choice of the workers for a group (Rhino 4.2.2, phase 1)."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Spreading:
 
 
 class Placing:
-    """Chooses workers by what the manager knows of them. It changes no group; `placement` has the order of criteria.
+    """Chooses workers from the manager's knowledge of them. It changes no group; `placement` has the order of criteria.
 
-    `decisions` are those in which correlations decided. `now`: monotonic time of the current event.
+    `decisions`: those made by correlations. `now`: monotonic time of the current event.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Placing:
         self._bins: dict[str, placement.Bin] | None = None  # cached for the current event
 
     def next_event(self, now: float) -> None:
-        """Drops what was cached for the previous event."""
+        """Drops the cache of the previous event."""
         self.now = now
         self._bins = None
         self._fits = {}
@@ -65,14 +65,14 @@ class Placing:
         self._executors[event.job] = event
 
     def loads_seen(self, event: ev.BatchPublished) -> bool:
-        """Prefers workers by what these loads show from now on, if it is to. Not journalled.
+        """Prefers workers by these loads from now on, if placement by load is on. Not journalled.
 
         Returns whether the histories are new enough to look for `better_places`.
         """
         return self._spreading.by_load and self._histories.add(event.job, event.task_s)
 
     def better_places(self, job: str) -> list[Swap]:
-        """Copies of the job that should be elsewhere by the loads. Only groups that nothing else changes."""
+        """Swaps to better workers for the job's copies by its loads. Only settled groups take part."""
         groups, sizes = map(self._table.by_id.__getitem__, self._table.of_job(job)), self._membership.reporting.sizes
         settled = [group for group in groups if self._is_settled(group)]
         known = [Copied(g, self._histories.of(g.group), sizes.get(g.group, 0)) for g in settled]
@@ -86,7 +86,7 @@ class Placing:
         return better_places([one for one in known if one.history], candidates, self._spreads_as_well)
 
     def _partners(self, owner: str, members: int) -> set[str]:
-        """The workers that may hold copies of an owner that is in as many sets as it may be. Empty: any worker."""
+        """The workers that may hold copies of this owner, if its number of sets is at the limit. Empty: any worker."""
         width, sets = self._spreading.scatter_width, self._table.copysets
         full = width and sum(1 for _ in sets.of(owner)) >= sets_of_a_worker(width, members)
         return sets.partners(owner) if full else set()
@@ -99,7 +99,7 @@ class Placing:
         return all(m.whole and self._membership.is_present(m.worker) for m in group.members)
 
     def _spreads_as_well(self, swap: Swap) -> bool:
-        """Whether the group is on as many hosts, zones and racks as before, and on workers that share a set."""
+        """Whether the group stays on as many hosts, zones and racks, and on workers that share a set."""
         group, bins = self._table.by_id[swap.group], self._bins_now()
         staying = [m.worker for m in group.members if m.worker.worker_id != swap.origin.worker]
         spread = Spread(map(placement.place_of, self._membership.known_places(staying)))
@@ -150,7 +150,7 @@ class Placing:
         return Sets(self._table.copysets, members, most, lambda worker: worker in bins and not bins[worker].closed)
 
     def _bins_now(self) -> Mapping[str, placement.Bin]:
-        """The present workers, with the bytes that they carry now."""
+        """The present workers, with their bytes now."""
         load_bytes = self._table.load_bytes
         if self._bins is None:
             closed = self._laggards.in_cooldown(self.now) | set(self._impaired.mute()) | self._membership.draining
@@ -169,7 +169,7 @@ class Placing:
         return self._bins
 
     def _near_executors(self, job: str, bins: Mapping[str, placement.Bin]) -> set[str]:
-        """Ids of present workers that have executors of the job."""
+        """Ids of present workers with executors of the job."""
         named = self._executors.get(job)
         if named is None:
             return set()
@@ -218,7 +218,7 @@ class Placing:
     # ---------------------------------------------------------------- new groups
 
     def _branched_chain(self, branch_of: GroupId | None) -> list[str]:
-        """Ids of the members of the group `branch_of`; those that are whole come first."""
+        """Ids of the members of the group `branch_of`; whole ones come first."""
         source = self._table.by_id.get(branch_of) if branch_of else None
         members = sorted(source.members, key=lambda member: not member.whole) if source else []
         return [member.worker.worker_id for member in members]
@@ -226,11 +226,11 @@ class Placing:
     def first_members(
         self, group: GroupId, asking: Worker, settings: JobSettings, branch_of: GroupId | None = None
     ) -> rules.Members:
-        """Members of a new group that the worker `asking` needs. Raises TooFewWorkersError.
+        """Members of a new group for the worker `asking`. Raises TooFewWorkersError.
 
-        `branch_of`: the members of that group are preferred, because they have the files already.
-        All of them are whole, because there is no state yet. If workers report the group from a journal that was lost,
-        only those that are whole under its newest epoch count as whole.
+        `branch_of`: its members are preferred, because they have the files already. All of them are whole, because
+        there is no state yet. If workers report the group from a lost journal, only those whole under its newest epoch
+        count as whole.
         """
         owner = self._first_owner(group, asking)
         found = self._membership.with_report(group)
@@ -254,7 +254,7 @@ class Placing:
     def _first_owner(self, group: GroupId, asking: Worker) -> Worker:
         """The owner of a new group: the asking worker, unless it is draining and another one is eligible.
 
-        In that case the asking worker writes as a guest.
+        The asking worker then writes as a guest.
         """
         if asking.worker_id not in self._membership.draining:
             return asking

@@ -1,1 +1,1 @@
-"""The workers that a manager knows: their leases and reports."""
+"""The workers known to a manager: their leases and reports."""

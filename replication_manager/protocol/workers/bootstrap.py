@@ -1,4 +1,4 @@
-"""A manager that starts with an empty journal, among workers that may have served another manager."""
+"""A manager with an empty journal, among workers that may have served another manager."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ GIVEN_UP_MAX = 10_000  # bounds memory: the first journal lifetime may last for 
 
 
 class Bootstrap:
-    """Workers that other workers name while the journal is in its first lifetime.
+    """Workers named by other workers during the first lifetime of the journal.
 
-    Each sidecar reports the workers that it knew. The manager restores these as members that may come back, so none of
+    Each sidecar reports the workers known to it. The manager restores these as members that may come back, so none of
     their versions counts as lost. It creates no group until each of them has registered or lost its lease. `fresh` is
     false in every later lifetime of the journal: by then the journal names the workers.
     """
@@ -24,7 +24,7 @@ class Bootstrap:
         self._given_up: dict[str, None] = {}  # oldest first
 
     def restore_named(self, known: Iterable[Worker], membership: Membership, now: float) -> list[Worker]:
-        """Restores those of the `known` workers that no sidecar has named before, and returns them."""
+        """Restores the `known` workers not named before, and returns them."""
         if not self._fresh:
             return []
         new = [w for w in known if w.worker_id not in membership.records and w.worker_id not in self._given_up]
@@ -33,7 +33,7 @@ class Bootstrap:
         return new
 
     def give_up(self, worker_id: str) -> None:
-        """Ignores later mentions of a worker that `rhino forget --worker` removed.
+        """Ignores later mentions of a worker removed by `rhino forget --worker`.
 
         Only the first lifetime of a journal takes workers from such mentions.
         """
@@ -43,5 +43,5 @@ class Bootstrap:
                 del self._given_up[next(iter(self._given_up))]
 
     def awaited(self, records: Iterable[WorkerRecord]) -> list[str]:
-        """Ids of workers that are known by name only and whose lease still runs."""
+        """Ids of workers known by name only, with a running lease."""
         return sorted(r.worker.worker_id for r in records if self._fresh and r.present and not r.process_id)

@@ -1,4 +1,4 @@
-"""When the leases of workers end, and what a silence of all of them means."""
+"""Ends of the workers' leases, and the effect of a silence of all of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RETURN_LEASES = 3  # that one of many has to return: it tries to connect now and
 
 
 class Leases:
-    """The leases in the records of all workers. A lease becomes longer all the time: nothing is noted for that.
+    """The leases in the records of all workers. A lease becomes longer all the time: a renewal notes nothing.
 
     `deadline`: no lease ends before it. None: there is no lease.
     """
@@ -37,7 +37,7 @@ class Leases:
             self.deadline = record.lease_ends
 
     def returned(self, worker_id: str, now: float) -> None:
-        """A worker has registered. If it was restored, the others that were have another lease to do so."""
+        """A worker has registered. If it was restored, the other restored workers have another lease to do so."""
         if worker_id not in self._returning:
             return
         self._returning.discard(worker_id)
@@ -54,9 +54,9 @@ class Leases:
         return not any(r.state is WorkerState.LIVE and r.heard_at > now - self._lease_s / 2 for r in records)
 
     def silence_ended(self, now: float) -> list[WorkerRecord]:
-        """A worker sends something: if that ends a silence, renews leases that ended during it, or were about to.
+        """A worker sends something. At the end of a silence, renews leases that ended during it, or were about to.
 
-        Returns the workers that are no longer lost.
+        Returns the workers no longer lost.
         """
         silent = self.silent(now)
         if not (silent or self._any_lost_in_silence):
@@ -75,7 +75,7 @@ class Leases:
         return back
 
     def end(self, now: float) -> list[WorkerRecord]:
-        """Makes present workers lost whose lease has ended, and returns them."""
+        """Marks present workers as lost after the end of their lease, and returns them."""
         if self.deadline is None or now < self.deadline:
             return []
         if self._returned_at is not None and len(self._returning) > MANY:
@@ -94,12 +94,12 @@ class Leases:
         return gone
 
     def _spare(self, ended: list[WorkerRecord], now: float) -> list[WorkerRecord]:
-        """Those of the workers that are to count as lost.
+        """The workers to count as lost.
 
         If many are not heard of at once, the manager or the network may be too busy. New copies of all their groups
-        would make them busier, so that even more are not heard of. Then a worker whose stream is open is not lost: gRPC
-        ends the stream of a machine that is gone within 15 s. One whose stream has ended has three leases from its last
-        word, to connect and register again.
+        would make them busier, and even more workers would miss their heartbeats. So a worker with an open stream is
+        not lost: gRPC ends the stream of a dead machine within 15 s. A worker with an ended stream has three leases
+        from its last word, to connect and register again.
         """
         unheard = sum(self._is_unheard(record, now) for record in self._records.values())
         if unheard <= MANY:

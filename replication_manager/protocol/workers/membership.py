@@ -24,7 +24,7 @@ class LeaseTimes:
 
 
 class Membership:
-    """All workers ever seen, and which of them are being drained.
+    """All workers ever seen, and the draining ones.
 
     A heartbeat must not cost more if there are many workers: 1000 of them send 2000 a second. `reporting` finds the
     reports about a group. `edition` rises whenever a worker comes, goes, or is another one than before. It does not if
@@ -89,7 +89,7 @@ class Membership:
             record.unreported.add(group)
 
     def with_report(self, group: GroupId) -> list[WorkerRecord]:
-        """Workers that have reported something about this group, by their ids."""
+        """Workers with a report about this group, by id."""
         return [self.records[worker_id] for worker_id in self.reporting.of(group)]
 
     def process(self, worker_id: str, process_id: str) -> WorkerRecord | None:
@@ -98,7 +98,7 @@ class Membership:
         return record if record is not None and record.process_id == process_id else None
 
     def set_draining(self, worker_id: str, draining: bool) -> bool:
-        """Marks a worker as draining, or removes the mark. Returns whether that is a change."""
+        """Marks a worker as draining, or removes the mark. Returns whether the mark changed."""
         if draining == (worker_id in self.draining):
             return False
         (self.draining.add if draining else self.draining.discard)(worker_id)
@@ -111,7 +111,7 @@ class Membership:
         return [r.worker for r in self.records.values() if not r.present]
 
     def place(self, worker: Worker) -> Place:
-        """Where the worker is. Members of groups do not know their zones and racks."""
+        """The place of the worker. Members of groups do not know their zones and racks."""
         (known,) = self.known_places([worker])
         return Place(known.host, known.zone, known.rack)
 
@@ -159,7 +159,7 @@ class Membership:
         record.state = WorkerState.LIVE
 
     def _heard_of_someone(self, now: float) -> None:
-        """A worker has sent something. After a silence, those that were lost meanwhile may come back."""
+        """A worker has sent something. After a silence, workers lost meanwhile may come back."""
         for record in self._leases.silence_ended(now):
             self.reporting.measure(record.reports)
             self.edition += 1
@@ -167,7 +167,7 @@ class Membership:
     def silent(self, now: float) -> bool:
         """Whether no live worker has sent anything for half a lease.
 
-        It is then more likely that this manager is cut off than that all workers have failed.
+        The manager is then probably cut off: a failure of all workers is less likely.
         """
         return self._leases.silent(now)
 
@@ -186,7 +186,7 @@ class Membership:
             self._leases.may_end(record)
 
     def expired(self, now: float) -> list[WorkerRecord]:
-        """Present workers whose lease has ended. They are lost from now on.
+        """Present workers after the end of their lease. They are lost from now on.
 
         Workers lost in silence get another lease once the manager hears from any worker, as after its start.
         """
@@ -197,10 +197,10 @@ class Membership:
         return gone
 
     def next_deadline(self) -> float | None:
-        """When `expired` has to be called next. No lease ends before that, and perhaps none at that time."""
+        """Time of the next call of `expired`. No lease ends before, and perhaps none at this time."""
         return self._leases.deadline
 
 
 def _shown(worker: Worker) -> tuple[str, ...]:
-    """All that the list of workers says of it. Workers are equal without zone and rack."""
+    """The worker's entry in the list of workers. Workers are equal without zone and rack."""
     return worker.incarnation, worker.host, worker.peer_address, worker.zone, worker.rack

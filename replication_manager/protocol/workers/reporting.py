@@ -1,4 +1,4 @@
-"""Which workers have reported something about a group, and how large the group is by these reports."""
+"""The workers that have reported each group, and its size by these reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rhino_core.ids import GroupId
 class Reporting:
     """The reports of all workers by group. Nearly all groups have a few of them.
 
-    `sizes` has the bytes of each group: the most that any present worker stores of it. It is for reading.
+    `sizes`: bytes of each group, the most that any present worker stores of it. It is for reading.
     """
 
     def __init__(self, records: Mapping[str, WorkerRecord]) -> None:
@@ -23,11 +23,13 @@ class Reporting:
         self._changed: Callable[[GroupId], None] = lambda group: None
 
     def follow(self, resized: Callable[[GroupId, int], None]) -> None:
-        """Calls `resized` with each group that has another size from now on, and the bytes."""
+        """Calls `resized` with each group of a new size, and its bytes, from now on."""
         self._resized = resized
 
     def on_change(self, changed: Callable[[GroupId], None]) -> None:
-        """Calls `changed` with each group of which a present worker stores other bytes from now on, and some more."""
+        """Calls `changed`, from now on, with each group after a change of its bytes on a present worker, and with some
+        more.
+        """
         self._changed = changed
 
     def of(self, group: GroupId) -> tuple[str, ...]:
@@ -59,7 +61,7 @@ class Reporting:
         self.measure(group for group in now if group not in former)
 
     def measure(self, groups: Iterable[GroupId]) -> None:
-        """A worker that has reported these groups has come or gone."""
+        """A worker with reports of these groups has come or gone."""
         for group in groups:
             self._measure(group)
 

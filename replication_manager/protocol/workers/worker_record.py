@@ -29,7 +29,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far worker `to` is behind with the files that another worker pushes to it (proto: Lag)."""
+    """Lag of worker `to` with the files pushed by another worker (proto: Lag)."""
 
     group: GroupId
     to: str

@@ -1,4 +1,4 @@
-"""Commits that wait for copies."""
+"""Commits waiting for copies."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Commit:
     ) -> ev.CompleteCommit:
         """The answer after too long a time without progress.
 
-        `held`: incarnations of the other workers that hold the version. `left`: bytes of the store's files that have
-        gone to each member, and those that are left.
+        `held`: incarnations of the other workers that hold the version. `left`: bytes of the store's files by member,
+        sent and remaining.
         """
         need, epoch = "its group is not known", NO_EPOCH
         if group is not None:
@@ -99,18 +99,18 @@ class Commits:
         return key
 
     def moved(self, store: StoreId, now: float) -> None:
-        """The store's files are nearer to where they have to be."""
+        """The store's files are nearer to their targets."""
         if store in self._of_store:
             self._moved[store] = now
 
     def pop(self, key: FileKey) -> list[Commit]:
-        """Removes and returns all callers that wait for this file."""
+        """Removes and returns all callers waiting for this file."""
         popped = list(self._waiting.get(key, ()))
         self._drop(popped)
         return popped
 
     def abandon(self, request: int) -> list[FileKey]:
-        """Forgets one caller. Returns the files for which nobody waits any more."""
+        """Forgets one caller. Returns the files that have no caller left."""
         commit = self._requests.get(request)
         return self._drop([commit]) if commit is not None else []
 
@@ -129,8 +129,8 @@ class Commits:
         self._checks.append((now + SLOW_S, commit.request, closure_due))
 
     def due(self, now: float) -> tuple[list[Commit], list[FileKey]]:
-        """Removes the commits that have waited too long for progress. Also returns the files for which nobody waits
-        any more.
+        """Removes the commits that have waited too long for progress. Returns them, and the files that have no caller
+        left.
         """
         late: list[Commit] = []
         while self._deadlines and self._deadlines[0][0] <= now:
@@ -161,7 +161,7 @@ class Commits:
         assert self._moved.keys() <= self._of_store.keys(), "progress of a store without commits is kept"
 
     def _drop(self, commits: list[Commit]) -> list[FileKey]:
-        """Removes these commits. Returns the files for which nobody waits any more."""
+        """Removes these commits. Returns the files that have no caller left."""
         empty: list[FileKey] = []
         for commit in commits:
             key = key_of(commit.entry)

@@ -1,4 +1,4 @@
-"""Finds what a new file or reply completes: snapshots to list, versions to acknowledge, commits to answer."""
+"""Completion by a new file or reply: snapshots to list, versions to acknowledge, commits to answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from worker_runtime.protocol.versions.closure import Catalogue
 
 
 class Completing:
-    """Records what members reply, counts copies and answers commits."""
+    """Records replies of members, counts copies and answers commits."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Completing:
         return all(worker_id in members for worker_id in worker_ids)
 
     def _conflict(self, key: FileKey, event: ev.RefusalReceived) -> list[ev.Effect]:
-        """The file must never be sent again: fail the commits and inform the upstreams that wait for it."""
+        """The file must never be sent again: fail the commits and inform the waiting upstreams."""
         error = AlreadyThereError(
             f"{key.store}/{key.name}: {event.member.worker_id} has this name with another checksum ({event.message})"
         )
@@ -99,8 +99,8 @@ class Completing:
     def arrived(self, entry: FileEntry, now: float) -> list[ev.Effect]:
         """A file arrived, from anywhere: list what is complete now, and acknowledge again.
 
-        A zip is listed only when every file that it names is here. A file with a waiting commit is listed when that
-        commit completes.
+        A zip is listed only when all its data files are here. A file with a waiting commit is listed when the commit
+        completes.
         """
         self._groups.file_arrived(entry.store.group, now)
         effects: list[ev.Effect] = []
@@ -144,6 +144,6 @@ class Completing:
         return [ev.MakeVisible(key.store, key.name), *effects] if shown else effects
 
     def settle(self, key: FileKey) -> None:
-        """Forgets a file that all members hold. Keeps the list of its holders while a commit still waits for it."""
+        """Forgets a file held by all members. Keeps the list of its holders while a commit still waits for it."""
         if key not in self._commits and self._outbox.settle(key):
             self._receiving.release(key)

@@ -1,4 +1,4 @@
-"""Handles jobs that have ended for good (ARCHITECTURE.md, "Forgetting")."""
+"""Handles the final end of jobs (ARCHITECTURE.md, "Forgetting")."""
 
 from __future__ import annotations
 

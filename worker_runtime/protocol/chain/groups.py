@@ -1,4 +1,4 @@
-"""The groups that this worker has adopted, the epochs it has seen, and the fences of forgotten jobs."""
+"""The groups adopted by this worker, the epochs seen, and the fences of forgotten jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOBODY: Collection[str] = frozenset()
 
 
 class Writers:
-    """Worker ids by group. `members`: those of the newest epochs that an earlier process has seen.
+    """Worker ids by group. `members`: of the newest epochs seen by an earlier process.
 
     A guest has to be allowed again under each epoch: its executors may have ended.
     """
@@ -57,7 +57,7 @@ class Writers:
 class Groups:
     """`epochs`: the highest epoch seen of each group. `fences`: of forgotten jobs; epochs below them are void.
 
-    `members`: the members under these epochs, as far as they are known. `writers` says who may send files.
+    `members`: the members under these epochs, as far as they are known. `writers`: the allowed senders of files.
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class Groups:
         return state is not None and state.whole
 
     def epoch(self, group: GroupId) -> Epoch:
-        """The highest epoch that the manager has named; NO_EPOCH for an unknown group."""
+        """The highest epoch named by the manager; NO_EPOCH for an unknown group."""
         seen, fence = self._epochs.get(group, NO_EPOCH), self._fences.get(group.job)
         return seen if fence is None else max(seen, fence)
 
     def fence(self, job: str) -> Epoch:
-        """NO_EPOCH for a job that was never forgotten."""
+        """NO_EPOCH for a job never forgotten."""
         return self._fences.get(job, NO_EPOCH)
 
     def forgotten(self, group: GroupId) -> bool:
@@ -112,7 +112,7 @@ class Groups:
         return max((*self._epochs.values(), *self._fences.values()), default=NO_EPOCH)
 
     def known(self) -> set[GroupId]:
-        """Groups that were adopted, or of which an epoch was seen."""
+        """Adopted groups, and groups of which an epoch was seen."""
         return {*self._states, *self._epochs}
 
     def next_deadline(self) -> float | None:
@@ -150,7 +150,8 @@ class Groups:
     def change_addresses(self, same: ReplicaGroup) -> bool:
         """Takes over addresses from another description of the adopted epoch. Returns whether its members are the same.
 
-        If they are not, two managers issued the same epoch: acks under it were given for the first group, which stays.
+        If they are not, two managers issued the same epoch. The first group stays, because acks under the epoch were
+        given for it.
         """
         state = self._states[same.group]
         if _members(same) != _members(state.group):
@@ -201,7 +202,7 @@ class Groups:
         return [*state.damaged(self._me), ev.ReportGroup(group)]
 
     def tick(self, now: float, incomplete: Callable[[GroupId], bool]) -> list[ev.Effect]:
-        """Starts the catch-ups that are due. `incomplete`: as for `caught_up`."""
+        """Starts the due catch-ups. `incomplete`: as for `caught_up`."""
         self._deadline_valid = False
         effects: list[ev.Effect] = []
         for group, state in self._states.items():
@@ -212,5 +213,5 @@ class Groups:
 
 
 def _members(group: ReplicaGroup) -> list[tuple[tuple[str, str], bool]]:
-    """The incarnations in their order, and which of them are whole."""
+    """The incarnations in their order, each with whether it is whole."""
     return [(incarnation_of(member.worker), member.whole) for member in group.members]

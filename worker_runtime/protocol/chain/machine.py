@@ -6,7 +6,7 @@ complete when `required_copies` whole members of the *current* epoch hold the ve
 every member has acknowledged it. It is offered again under a new epoch and on a new link.
 
 Two departures from the paper. Catch-up is pulled (ARCHITECTURE.md, "Catch-up and anti-entropy"). Each member's own ack
-counts, not only the tail's, so that a lagging tail delays nobody.
+counts, not only the tail's, so a lagging tail delays nobody.
 """
 
 from __future__ import annotations

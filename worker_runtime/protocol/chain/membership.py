@@ -1,7 +1,7 @@
-"""One group as seen by one worker: the adopted epoch, and how far this worker is as a member under it.
+"""One group as seen by one worker: the adopted epoch, and this worker's progress as a member under it.
 
-After a member has adopted an epoch, it asks every other member for its inventory, and pulls the files above the floor
-that it lacks. Then it is whole (ARCHITECTURE.md, "Catch-up and anti-entropy"; Rhino 4.2.2, phase 1).
+After a member has adopted an epoch, it asks every other member for its inventory, and pulls its missing files above the
+floor. Then it is whole (ARCHITECTURE.md, "Catch-up and anti-entropy"; Rhino 4.2.2, phase 1).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ MEMBER = TransitionTable(
 
 @dataclass(slots=True)
 class _Repair:
-    """A catch-up that is due at `at` if a version is incomplete then. Scheduled at `since`; monotonic seconds."""
+    """A catch-up, due at `at` if a version is incomplete then. Scheduled at `since`; monotonic seconds."""
 
     since: float
     at: float
@@ -109,11 +109,11 @@ class GroupState:
         assert not self.outside or (self._repair is None and self._sweep_at is None), f"{self.group.group}: due outside"
 
     def adopt(self, new: ReplicaGroup, me: Worker, now: float) -> list[ev.Effect]:
-        """Adopt a newer epoch. Start a catch-up unless the members are those that the last catch-up covered.
+        """Adopt a newer epoch. Start a catch-up unless the last one covered the same members.
 
         A catch-up is also needed after a member has left: it may have acknowledged a file without forwarding it. The
         same applies when the manager no longer counts this member as whole. Since then, commits may not have waited for
-        this member. A catch-up that began earlier may have read the inventories before those commits.
+        this member. An earlier catch-up may have read the inventories before those commits.
         """
         before, mine = self.group.member(me.worker_id), new.member(me.worker_id)
         self.group = new
@@ -131,7 +131,7 @@ class GroupState:
         return self._start(MemberTrigger.BEHIND, me)
 
     def finished(self, epoch: Epoch, now: float, *, incomplete: bool) -> bool:
-        """The catch-up of `epoch` has ended. `incomplete`: a version that was pushed here still lacks files.
+        """The catch-up of `epoch` has ended. `incomplete`: a version pushed here still lacks files.
 
         Return true if this member has just become whole. Outdated catch-ups are ignored.
         """
@@ -164,7 +164,7 @@ class GroupState:
         return True
 
     def damaged(self, me: Worker) -> list[ev.Effect]:
-        """Files that should be here are gone: this member is not whole until a catch-up has ended."""
+        """Files of the group are missing here: this member is not whole until a catch-up has ended."""
         return [] if self.outside else self._start(MemberTrigger.BEHIND, me)
 
     def tick(self, me: Worker, now: float, *, incomplete: bool) -> list[ev.Effect]:

@@ -1,6 +1,6 @@
-"""Files that a sidecar pushes: those that not every member of their chain is known to hold.
+"""Files to push: not every member of their chain is known to hold them.
 
-A file stays here until all members have acknowledged that they hold it. So a lost frame, a broken link or a restarted
+A file stays here until all members have acknowledged their copies. So a lost frame, a broken link or a restarted
 neighbour costs one more offer, never a copy.
 """
 
@@ -44,7 +44,7 @@ class Outbox:
         return iter(self._files.values())
 
     def pending_bytes(self) -> int:
-        """Bytes of files that members have not stored yet, counted once per member."""
+        """Bytes of files not stored by members yet, counted once per member."""
         return sum(out.entry.size_bytes * len(out.pending()) for out in self.values())
 
     def check_invariants(self) -> None:
@@ -88,7 +88,7 @@ class Outbox:
 
         Workers that have sent each other the file may each rely on the other to forward it. Then nobody offers it to
         the remaining members. Therefore, once the first of the chain has the file, another member becomes the first:
-        the next one to which this worker has not offered the file directly.
+        the next one without a direct offer from this worker.
         """
         if not out.received_again:
             return []
@@ -107,8 +107,8 @@ class Outbox:
     def bypass(self, out: Outgoing, now: float) -> list[ev.Effect]:
         """Bypass the first of the chain, because a caller waits and this member makes no progress.
 
-        The next member that lacks the file becomes the first one, with the others behind it. Members without
-        an offer of their own come before the others. The earlier offer stays valid.
+        The next member without the file becomes the first one, with the others behind it. Members without an offer of
+        their own come before the others. The earlier offer stays valid.
         """
         reached = (out.to.worker_id, out.entry.lane) in self._links and out.to.worker_id not in self._bypassed
         if reached and (out.entry.lane is Lane.BULK or out.entry.size_bytes > LARGE_BYTES):
@@ -123,7 +123,7 @@ class Outbox:
         return self._put_next_first(out, now, [w for w in others if not out.stored_by(w) or w in unheard])
 
     def bypass_full(self, out: Outgoing, now: float) -> list[ev.Effect]:
-        """The first of the chain has no room: offer the file at once to a member that has no offer of its own."""
+        """The first of the chain has no room: offer the file at once to a member without an offer of its own."""
         return self._put_next_first(out, now, out.not_offered())
 
     def _put_next_first(self, out: Outgoing, now: float, candidates: list[Worker]) -> list[ev.Effect]:
@@ -138,7 +138,7 @@ class Outbox:
         return self._send(out)
 
     def drop(self, key: FileKey, *, stop: bool = False) -> list[ev.Effect]:
-        """Pushes this file to nobody any more. `stop`: not even to its end where it is under way."""
+        """Pushes this file to nobody any more. `stop`: not even to its end if it is under way."""
         out = self._files.pop(key, None)
         if out is None:
             return []
@@ -167,7 +167,7 @@ class Outbox:
         return effects
 
     def link_moved(self, event: ev.BytesSent) -> set[StoreId]:
-        """Bytes have gone to a member. Returns the stores of which files are nearer to their end."""
+        """Bytes have gone to a member. Returns the stores with files nearer to their end."""
         sent = {FileKey(store, name): count for store, name, count in event.files}
         return {
             key.store
@@ -178,7 +178,7 @@ class Outbox:
         }
 
     def left(self, store: StoreId) -> dict[str, tuple[int, int]]:
-        """Bytes of the store's files that have gone to each member, and those that are left."""
+        """Bytes of the store's files by member, sent and remaining."""
         found: dict[str, tuple[int, int]] = {}
         for key in self.of_store(store):
             out = self._files[key]
@@ -191,7 +191,7 @@ class Outbox:
         return found
 
     def connected(self, worker_id: str, lane: Lane) -> list[ev.Effect]:
-        """A link has opened with nothing queued on it: offer everything that is pushed over it."""
+        """A link has opened with nothing queued on it: offer all its files."""
         self._links.add((worker_id, lane))
         effects: list[ev.Effect] = []
         for out in self._files.values():
@@ -216,7 +216,7 @@ class Outbox:
         return min(self._retries.values(), default=None)
 
     def retry(self, now: float) -> list[ev.Effect]:
-        """Offers again the files that members could not accept some time ago. Also end the expired bypasses."""
+        """Offers again the files that members could not accept some time ago. Also ends the expired bypasses."""
         if self._bypassed:
             self._bypassed = {worker_id: until for worker_id, until in self._bypassed.items() if until > now}
         effects: list[ev.Effect] = []
@@ -230,9 +230,9 @@ class Outbox:
     # ------------------------------------------------------------ effects
 
     def _send(self, out: Outgoing) -> list[ev.Effect]:
-        """Offers the file to the first of its chain, which forwards it to the members not known to hold it.
+        """Offers the file to the first of its chain. That member forwards it to the members not known to hold it.
 
-        A member that has already stored the file answers at once. Its earlier ack may have been lost with a link.
+        A member that has the file answers at once. Its earlier ack may have been lost with a link.
         """
         lane = out.entry.lane
         out.offered.add(out.to.worker_id)
@@ -242,7 +242,7 @@ class Outbox:
         return [ev.OfferFile(out.to, out.entry, out.epoch, behind, lane)]
 
     def _offer_alone(self, out: Outgoing, to: Worker) -> ev.Effect:
-        """Offers the file to a member that is not the first of the chain.
+        """Offers the file to another member than the first of the chain.
 
         It forwards to nobody: the first of the chain does.
         """

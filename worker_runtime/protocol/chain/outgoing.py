@@ -1,4 +1,4 @@
-"""One file on its way to members, and what is known about the copy of each member."""
+"""One file on its way to members, and the known state of each member's copy."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ DELIVERY = TransitionTable(
 class Outgoing:
     """One file on its way down `chain`.
 
-    `offered`: ids of the members to which this worker has offered the file directly, including the first of the chain.
+    `offered`: ids of the members with a direct offer from this worker, including the first of the chain.
     `received_again`: another worker sent us this file after we had offered it, so forwarding duties may form a loop
     (see `Outbox.break_forwarding_loop`). `bypassed_at`: when another member was last put first because a caller waits,
-    in monotonic seconds. `sent`: bytes that have gone to each of these members, at most. `refused_by`: ids of the
-    members that have refused the file, and have not stored it since.
+    in monotonic seconds. `sent`: bytes gone to each of these members, at most. `refused_by`: ids of the members that
+    have refused the file, and have not stored it since.
     """
 
     entry: FileEntry
@@ -79,7 +79,7 @@ class Outgoing:
         return self._deliveries.get(incarnation_of(worker), Delivery.MISSING)
 
     def acknowledged(self, member: Worker, *, holds: bool) -> bool:
-        """Returns whether that is new."""
+        """Returns whether the ack is new."""
         key, reply = incarnation_of(member), Reply.HOLDS if holds else Reply.STORES
         before = self._deliveries.get(key, Delivery.MISSING)
         self._deliveries[key] = DELIVERY.next(before, reply)
@@ -89,8 +89,8 @@ class Outgoing:
     def link_moved(self, to: str, sent_bytes: int | None) -> bool:
         """The link to a member has moved. `sent_bytes`: of this file, None if it is not under way there.
 
-        Returns whether the file is nearer to its end. One that waits in the queue is, too. One that the member has
-        refused, or whose bytes have all gone out, is so by its own bytes only.
+        Returns whether the file is nearer to its end. A file waiting in the queue counts as nearer, too. A refused
+        file, or one sent completely, counts only by its own bytes.
         """
         before = self.sent.get(to, 0)
         if sent_bytes is not None and sent_bytes > before:
@@ -112,7 +112,7 @@ class Outgoing:
         return self._deliveries.get(incarnation_of(worker)) in COUNTED
 
     def holders(self) -> set[Incarnation]:
-        """Incarnations that count as holders of the version under `epoch`. Some may be behind others' chains."""
+        """Incarnations counted as holders of the version under `epoch`. Some may be behind others' chains."""
         return {member for member, delivery in self._deliveries.items() if delivery in COUNTED}
 
     def stored_anywhere(self) -> bool:
@@ -123,18 +123,18 @@ class Outgoing:
         return len(self._deliveries) >= len(self.chain) and all(self.held_by(worker) for worker in self.chain)
 
     def pending(self) -> list[Worker]:
-        """Members that have not stored the file."""
+        """Members without the stored file."""
         return [worker for worker in self.chain if not self.stored_by(worker)]
 
     def pending_directly(self) -> list[Worker]:
-        """Members to which this worker has offered the file directly and that have not stored it.
+        """Members with a direct offer from this worker, but without the stored file.
 
         Only these are to blame for a delay.
         """
         return [worker for worker in self.chain if worker.worker_id in self.offered and not self.stored_by(worker)]
 
     def not_offered(self) -> list[Worker]:
-        """Members that have not stored the file and to which this worker has not offered it directly."""
+        """Members without the stored file and without a direct offer from this worker."""
         return [worker for worker in self.pending() if worker.worker_id not in self.offered]
 
     def check_invariants(self) -> None:

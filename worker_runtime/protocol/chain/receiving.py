@@ -32,19 +32,19 @@ class Parked:
         self._files: dict[int, ParkedFile] = {}
 
     def add(self, begin: ev.BeginReceived, now: float) -> list[ev.BeginReceived]:
-        """Returns the entries that were evicted. Their senders have to try again."""
+        """Returns the evicted entries. Their senders have to try again."""
         self._files[begin.transfer] = ParkedFile(begin, now + PARKED_S)
         return self._pop([next(iter(self._files))]) if len(self._files) > PARKED_MAX else []
 
     def take(self, wanted: Callable[[ev.BeginReceived], bool]) -> list[ev.BeginReceived]:
-        """Removes and returns the entries that are wanted."""
+        """Removes and returns the wanted entries."""
         return self._pop([number for number, file in self._files.items() if wanted(file.begin)])
 
     def discard(self, transfer: int) -> None:
         self._files.pop(transfer, None)
 
     def due(self, now: float) -> list[ev.BeginReceived]:
-        """Removes and returns the entries whose time is over."""
+        """Removes and returns the overdue entries."""
         return self._pop([number for number, file in self._files.items() if file.until <= now])
 
     def next_deadline(self) -> float | None:
@@ -93,14 +93,14 @@ class IncompleteVersions:
 
 @dataclass(slots=True)
 class Waiting:
-    """One sender of a file. `sent`: the acks that it has received since its newest Begin, which had `epoch`."""
+    """One sender of a file. `sent`: the acks sent to it since its newest Begin. `epoch`: of this Begin."""
 
     epoch: Epoch
     sent: set[tuple[Incarnation, bool]] = field(default_factory=set)
 
 
 class Upstreams:
-    """The workers that have sent each file.
+    """The senders of each file.
 
     Each sender gets one ack about each member. Otherwise two workers that have sent each other the file (an old head
     and a new one) would exchange the same ack for ever.
@@ -136,7 +136,7 @@ class Upstreams:
 
 
 class Receiving:
-    """This worker as the downstream of others: transfers, and the `upstreams` that wait for acks."""
+    """This worker as the downstream of others: transfers, and the `upstreams` waiting for acks."""
 
     def __init__(self, me: Worker, catalogue: Catalogue, groups: Groups, outbox: Outbox) -> None:
         self._me = me
@@ -199,7 +199,7 @@ class Receiving:
         return begin
 
     def stored(self, begin: ev.BeginReceived, now: float) -> list[ev.Effect]:
-        """The file of an accepted Begin has arrived: take it, unless its epoch no longer allows that."""
+        """The file of an accepted Begin has arrived: take it, unless its epoch no longer allows it."""
         # The epoch changed during the transfer. Keep the file, but the sender must learn the new membership.
         if begin.epoch < self._groups.epoch(begin.entry.store.group):
             return [self._stale(begin)]
@@ -229,7 +229,7 @@ class Receiving:
         return [effect for begin in due for effect in self._reject(begin, why, ev.Refusal.NOT_A_WRITER)]
 
     def tick(self, now: float) -> list[ev.Effect]:
-        """Refuses the files that have waited for the manager too long."""
+        """Refuses files after too long a wait for the manager."""
         why = "the manager has not named the epoch or the sender"
         return [effect for begin in self._parked.due(now) for effect in self._reject(begin, why)]
 
@@ -275,7 +275,7 @@ class Receiving:
         return effects
 
     def acknowledge_again(self, store: StoreId) -> list[ev.Effect]:
-        """Acknowledges those versions of the store that were incomplete and that this worker holds now."""
+        """Acknowledges the store's versions that were incomplete and are held here now."""
         effects: list[ev.Effect] = []
         for name in self._incomplete.names(store):
             entry = self._catalogue.get(store, name)

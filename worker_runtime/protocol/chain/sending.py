@@ -50,7 +50,7 @@ class Sending:
             assert adopted is None or out.epoch == adopted.epoch, f"{key} is offered under {out.epoch}"
 
     def push(self, entry: FileEntry) -> list[ev.Effect]:
-        """Pushes a file that an executor of this worker wrote."""
+        """Pushes a file written by an executor of this worker."""
         key, group = key_of(entry), self._groups.get(entry.store.group)
         if self._catalogue.get(*key) is None:
             return []  # damaged since; it is pushed when it is back
@@ -61,7 +61,7 @@ class Sending:
         return effects + self._outbox.offer(entry, group.epoch, self._others(group))
 
     def _resume(self, entry: FileEntry) -> list[ev.Effect]:
-        """The file is wanted: push those that it needs and that were given up, too."""
+        """The file is wanted: push the files needed by it, too, even if they were given up."""
         given_up = self._given_up.get(entry.store)
         if given_up is None:
             return []
@@ -96,11 +96,11 @@ class Sending:
         return effects
 
     def given_up(self, store: StoreId) -> Set[str]:
-        """Files that are here and that nobody needs elsewhere: their commits have failed."""
+        """Files here that nobody needs elsewhere: their commits have failed."""
         return self._given_up.get(store, frozenset())
 
     def forwarded(self, group: GroupId) -> None:
-        """Files that other members have sent on to here are needed after all."""
+        """Files forwarded to here by other members are needed after all."""
         given_up = [FileKey(store, name) for store, names in self._given_up.items() for name in names]
         for key in given_up:
             if key.store.group == group and key in self._outbox:
@@ -113,7 +113,7 @@ class Sending:
             self._given_up.pop(key.store, None)
 
     def adopted(self, group: ReplicaGroup) -> list[ev.Effect]:
-        """The group has a new epoch: offer its files under that."""
+        """The group has a new epoch: offer its files under it."""
         effects: list[ev.Effect] = []
         for key in self._outbox.of_group(group.group):
             effects += self._offer_again(key, group)
@@ -140,11 +140,11 @@ class Sending:
         return [effect for file in idle for effect in self._outbox.offer(file, out.epoch, lacking)]
 
     def references_under_way(self, zip_: FileEntry) -> bool:
-        """Whether files that the zip names are still being pushed."""
+        """Whether files named by the zip are still being pushed."""
         return any(FileKey(zip_.store, name) in self._outbox for name in zip_.references)
 
     def names_in_use(self, store: StoreId, floor: Version | None) -> set[str]:
-        """Names that commits wait for or that are being pushed, which must not be collected.
+        """Names of files with a waiting commit or a push under way. They must not be collected.
 
         Excludes names that are only pushed and lie below the floor: a member may never come to hold such a version.
         """
@@ -159,7 +159,7 @@ class Sending:
         return self._outbox.drop(key)
 
     def groups_asked_for(self) -> set[GroupId]:
-        """Groups of files that wait for the manager to describe their group."""
+        """Groups of files that wait for the manager's description of their group."""
         return {key.store.group for key in self._without_group}
 
     def forget_group(self, group: GroupId) -> list[ev.Effect]:
@@ -171,7 +171,7 @@ class Sending:
         """Offers a file under a new epoch.
 
         A file with a waiting commit needs a new ack from every member. Other files need only the missing acks. This
-        includes files that this worker was forwarding for others: their writer may be gone.
+        includes files forwarded for others: their writer may be gone.
         """
         out = self._outbox.get(key)
         assert out is not None

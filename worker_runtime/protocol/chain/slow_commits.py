@@ -43,9 +43,7 @@ class SlowCommits:
         return [effect for key in self._commits.abandon(request) for effect in self._sending.give_up(key)]
 
     def _help(self, commit: Commit, now: float, *, closure_due: bool) -> list[ev.Effect]:
-        """A commit has waited for another second: try other members, which may be quicker than
-        the first of the chain.
-        """
+        """A commit has waited for another second: try other members, perhaps quicker than the first of the chain."""
         store, mine = commit.entry.store, key_of(commit.entry)
         uncounted = self._is_uncounted(store.group)
         if uncounted and self._waits_in_vain(commit, now):
@@ -62,7 +60,7 @@ class SlowCommits:
         return effects
 
     def _is_uncounted(self, group: GroupId) -> bool:
-        """Whether this worker is a member that does not count as whole, in a group that another worker now owns."""
+        """Whether this worker is a member but does not count as whole, in a group of another owner."""
         known = self._groups.get(group)
         mine = known.member(self._me.worker_id) if known is not None else None
         return known is not None and mine is not None and not mine.whole and known.owner.worker_id != self._me.worker_id

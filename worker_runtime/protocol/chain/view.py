@@ -17,7 +17,7 @@ REPORT_S, REPORT_BYTES = 1.0, 64 * 1024 * 1024  # a lag below both limits is not
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Bytes of files that this worker pushes to worker `to` and that `to` has not stored yet.
+    """Bytes of the files under way from this worker to worker `to`, not stored there yet.
 
     `oldest_s`: how long the oldest changelog or zip has been pending, in seconds; a task may wait for it. A data file
     counts only by its bytes, because its transfer takes as long as its size requires.
@@ -30,7 +30,7 @@ class Lag:
 
 
 class LagMeter:
-    """Measures ages from the first measurement that saw a file pending."""
+    """Measures ages from the first measurement with the file pending."""
 
     def __init__(self) -> None:
         self._since: dict[tuple[FileKey, Incarnation], float] = {}
@@ -38,8 +38,7 @@ class LagMeter:
     def measure(self, files: Iterable[Outgoing], now: float) -> tuple[Lag, ...]:
         """Lags by group and receiver; `now` in monotonic seconds.
 
-        Counts only receivers to which this worker has offered the file directly. The others wait for the first worker
-        of the chain.
+        Counts only receivers with a direct offer from this worker. The others wait for the first worker of the chain.
         """
         since: dict[tuple[FileKey, Incarnation], float] = {}
         lags: dict[tuple[GroupId, str], Lag] = {}
@@ -73,7 +72,7 @@ class ChainView:
         return self._groups.ids()
 
     def epoch(self, group: GroupId) -> Epoch:
-        """The highest epoch that the manager has named; NO_EPOCH for an unknown group."""
+        """The highest epoch named by the manager; NO_EPOCH for an unknown group."""
         return self._groups.epoch(group)
 
     def highest_epoch(self) -> Epoch:
@@ -96,13 +95,13 @@ class ChainView:
         return self._lags.measure(self._outbox.values(), now)
 
     def pending_bytes(self) -> int:
-        """Bytes of files that other members have not stored yet, counted once per member."""
+        """Bytes of files not stored by other members yet, counted once per member."""
         return self._outbox.pending_bytes()
 
     def given_up(self, store: StoreId) -> Set[str]:
-        """Files that are here and that nobody needs elsewhere: their commits have failed (`Sending.give_up`)."""
+        """Files here that nobody needs elsewhere: their commits have failed (`Sending.give_up`)."""
         return self._sending.given_up(store)
 
     def names_in_use(self, store: StoreId, floor: Version | None) -> set[str]:
-        """Names that commits or pushes need, which must not be collected (`Sending.names_in_use`)."""
+        """Names in use by commits or pushes. They must not be collected (`Sending.names_in_use`)."""
         return self._sending.names_in_use(store, floor)

@@ -1,10 +1,9 @@
-"""Decides when this worker may delete copies of groups that it has left (Rhino 4.2.3).
+"""Decides when this worker may delete copies of groups it has left (Rhino 4.2.3).
 
 The manager's message alone never suffices. The worker itself asks the whole members of the group for their inventories,
-under the epoch that it knows. It deletes only what `min_copies` of them have. An answer counts only if it was given
-under exactly that epoch. So of two workers that each rely on the other's copy, at most one deletes. The reason: a
-worker that answers as a member has seen the epoch that makes it a member. It no longer deletes what it was about to
-delete under an older epoch.
+under the epoch that it knows. It deletes only files that `min_copies` of them have. An answer counts only under exactly
+this epoch. So of two workers that each rely on the other's copy, at most one deletes. The reason: a worker that answers
+as a member has seen the epoch of its membership. It no longer deletes under an older epoch.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ def removable(
     in_use: Iterable[str],
     me: str,
 ) -> tuple[str, ...]:
-    """Names here that `copies` of `members` have, or that lie below a floor whose version that many of them hold.
+    """Names here that `copies` of `members` have, or that lie below a floor held by as many of them.
 
-    A version goes only as a whole: that many members must each have all the files from which it may open here. Nothing
-    goes while `me` wrote the newest version anywhere, because its executor builds on these files.
+    A version goes only as a whole: as many members must each have every file of its closures here. Nothing goes while
+    `me` wrote the newest version anywhere, because its executor builds on these files.
     """
     if len(members) < copies or _wrote_newest(me, (here, *members)):
         return ()
@@ -53,7 +52,7 @@ def removable(
 
 
 def _confirmed(here: StoreCatalogue, members: Sequence[StoreCatalogue], copies: int, names: Iterable[str]) -> bool:
-    """Whether that many members each have all of these files, with the same bytes."""
+    """Whether `copies` members each have all of these files, with the same bytes."""
     names = tuple(names)
     return sum(all(_same(here.get(n), member.get(n)) for n in names) for member in members) >= copies
 
@@ -76,9 +75,7 @@ RETRY_S = 1.0  # the same delay if some members could not be asked or have not s
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The files of the group that a member stores above its floors, and the highest epoch of the group that it had
-    seen.
-    """
+    """A member's files of the group above its floors, and the highest epoch of the group it had seen."""
 
     member: Worker
     epoch: Epoch
@@ -97,7 +94,7 @@ class GroupUsed:
 
 @dataclass(frozen=True, slots=True)
 class MembersAnswered:
-    """The end of AskMembers(group, epoch). Members that could not be asked are missing."""
+    """The end of AskMembers(group, epoch). Unreachable members are missing."""
 
     group: GroupId
     epoch: Epoch
@@ -142,20 +139,20 @@ Effect = AskMembers | RemoveExcess
 
 
 class Holdings(Protocol):
-    """The parts of this worker's state that matter at the moment of a deletion."""
+    """The parts of this worker's state needed at the moment of a deletion."""
 
     def epoch(self, group: GroupId) -> Epoch:
-        """The highest epoch of the group that this worker has seen."""
+        """The highest epoch of the group seen by this worker."""
         ...
 
     def floor(self, store: StoreId) -> Version | None: ...
 
     def pinned(self, store: StoreId) -> Iterable[Version]:
-        """Versions that a session has open."""
+        """Versions open in a session."""
         ...
 
     def in_use(self, store: StoreId) -> Iterable[str]:
-        """Names that some operation is using."""
+        """Names in use by an operation."""
         ...
 
 
@@ -185,7 +182,7 @@ class _Deleting:
 
 @dataclass(slots=True)
 class _Outside:
-    """A group of which this worker is no member."""
+    """A group without this worker as a member."""
 
     group: ReplicaGroup
     phase: _Waiting | _Asking | _Deleting

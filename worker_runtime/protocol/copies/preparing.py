@@ -1,4 +1,4 @@
-"""Decides what a Prepare asks for, fetches and answers (ARCHITECTURE.md, "Prepare")."""
+"""Decides the steps of a Prepare: questions, fetches, answer (ARCHITECTURE.md, "Prepare")."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Known:
     """The manager's latest view: live workers, and absent workers that may hold versions.
 
     `connected`: the manager can be asked. `settling`: it has just started with an empty journal. `may_hold`: ids of the
-    workers that may have files of the groups, by what they have reported; None: any worker may.
+    workers that may have files of the groups, by their reports; None: any worker may.
     """
 
     connected: bool
@@ -46,10 +46,10 @@ class Known:
 
 
 class Survey:
-    """Answers of the other workers about versions that are not here.
+    """Answers of the other workers about versions missing here.
 
-    `silent`: workers that could not be asked, each with the reason. `group_of`: the groups as last adopted. A file of
-    a member counts more than one of the same name elsewhere.
+    `silent`: workers not reached, each with the reason. `group_of`: the groups as last adopted. A file of a member
+    counts more than one of the same name elsewhere.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Survey:
 
 @dataclass(slots=True)
 class Attempt:
-    """The progress of one Prepare. `here_before`: names that were here, undamaged, when the call arrived."""
+    """The progress of one Prepare. `here_before`: names here, undamaged, when the call arrived."""
 
     versions: tuple[StoreVersion, ...]
     here_before: dict[StoreId, set[str]]
@@ -136,15 +136,15 @@ class Attempt:
         return [version for version in self.versions if not here.store(version.store).holds(version.version)]
 
     def dropped(self, store: StoreId, names: Sequence[str]) -> None:
-        """Records files that were damaged and have been dropped."""
+        """Records damaged files as dropped."""
         self.damaged += [f"{store}/{name}" for name in names]
         self.here_before[store].difference_update(names)
         self.held_before = False
 
     def used(self, version: StoreVersion, here: Catalogue) -> frozenset[str]:
-        """The closure from which the version is loaded.
+        """The closure to load the version from.
 
-        Prefers one that was here when the call arrived: a newer snapshot may have been pushed here meanwhile, and the
+        Prefers one already here when the call arrived: a newer snapshot may have been pushed here meanwhile, and the
         call fetched nothing of it.
         """
         closures = list(here.store(version.store).closures(version.version))

@@ -1,4 +1,4 @@
-"""Decides which inventories count in a catch-up and which files it pulls (ARCHITECTURE.md, "Catch-up and
+"""Decides on the inventories that count in a catch-up, and on the files to pull (ARCHITECTURE.md, "Catch-up and
 anti-entropy").
 """
 
@@ -14,7 +14,7 @@ from worker_runtime.protocol.versions.closure import Catalogue, StoreCatalogue, 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The files of a group that a worker stores, and the highest epoch of the group that it has seen.
+    """A worker's files of a group, and the highest epoch of the group it has seen.
 
     `worker` is the worker as it described itself in the answer.
     """
@@ -41,7 +41,7 @@ def precedence(group: ReplicaGroup | None) -> list[str]:
 
 
 class Offers:
-    """The files that other workers have. `order`: whose bytes count, as in `precedence`; those of others count last."""
+    """The files of other workers. `order`: precedence of the workers' bytes; those of other workers count last."""
 
     def __init__(self, order: Sequence[str], me: Worker) -> None:
         self._ranks = {worker_id: rank for rank, worker_id in enumerate(order)}
@@ -68,7 +68,7 @@ class Offers:
         return found
 
     def contradicted(self, here: StoreCatalogue) -> list[FileEntry]:
-        """Files here for which a member whose bytes count has others. Somebody has planted or damaged them."""
+        """Files here with other bytes than at a member with precedence. Somebody has planted or damaged them."""
         return [
             entry
             for entry in here.entries()
@@ -84,8 +84,8 @@ def same_bytes(one: FileEntry, other: FileEntry) -> bool:
 def counted(order: ev.StartCatchUp, answers: Iterable[Inventory | None]) -> list[Inventory]:
     """The inventories that count. Their files are pulled, but a catch-up ends only with the inventories of all members.
 
-    An outdated inventory does not count: its member had not yet seen the epoch. Such a member may not have pushed to
-    this worker what it stored after its answer.
+    An outdated inventory does not count: its member had not yet seen the epoch. Such a member may not have pushed its
+    later files to this worker.
     """
     return [inventory for inventory in answers if inventory is not None and inventory.epoch >= order.epoch]
 
@@ -97,10 +97,10 @@ def finds(
     group: ReplicaGroup | None,
     floor: Callable[[StoreId], Version | None],
 ) -> list[Found]:
-    """The files that this worker should pull now, and the workers that have each of them.
+    """The files to pull now, and the workers that have each of them.
 
-    Among them are those that are here with other bytes than at a member before this one: names alone prove nothing.
-    `group` is the group as last adopted. `floor` returns the floor of a store.
+    A file here counts too if a member before this one has other bytes for it: names alone prove nothing. `group` is the
+    group as last adopted. `floor` returns the floor of a store.
     """
     offers = Offers(precedence(group), me)
     for inventory in inventories:
@@ -116,9 +116,9 @@ def finds(
 
 
 def left_to_the_chain(order: ev.StartCatchUp, before: Sequence[Found] | None, now: Sequence[Found]) -> bool:
-    """Whether a member that was whole should wait, because missing files arrive through the chain: pulling them would
+    """Whether a formerly whole member should wait, because missing files arrive through the chain: pulling them would
     double the work.
 
-    `before`: what this worker lacked at the previous check, None at the first one.
+    `before`: this worker's missing files at the previous check, None at the first one.
     """
     return order.whole and bool(now) and (before is None or len(now) < len(before))

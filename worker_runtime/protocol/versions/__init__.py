@@ -1,1 +1,1 @@
-"""Versions of a store: the files that each needs."""
+"""Versions of a store, and the files of each."""

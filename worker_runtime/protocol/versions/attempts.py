@@ -1,9 +1,9 @@
 """Finds attempts at one version that no query can name any more.
 
 A failed query restarts at its newest logged version and writes the next version under a new id. While it fails at the
-same batch, it logs nothing, so no floor rises. Each restart then leaves one more attempt at that version.
+same batch, it logs nothing, so no floor rises. Each restart then leaves one more attempt at the version.
 
-An attempt that a later version builds on may be the logged one. All other attempts of former runs are given up. Those
+An attempt with a later version built on it may be the logged one. All other attempts of former runs are given up. Those
 of the current run can still be logged, and are the newest ones. They are few, because Spark limits how often it repeats
 a task.
 """
@@ -21,7 +21,7 @@ ATTEMPTS_KEPT = 64  # per version; Spark gives up after far fewer failures of a 
 
 
 class Versions(Protocol):
-    """The part of a store's catalogue that this module uses."""
+    """The part of a store's catalogue in use here."""
 
     def rising(self) -> Iterable[Version]: ...
     def changelogs(self) -> Iterable[FileEntry]: ...
@@ -29,7 +29,7 @@ class Versions(Protocol):
 
 
 def given_up(store: Versions, pins: Iterable[Version] = ()) -> frozenset[Version]:
-    """Versions on which nothing was built and after which ATTEMPTS_KEPT others with the same number arrived.
+    """Versions without a later version built on them, and with ATTEMPTS_KEPT later arrivals of the same number.
 
     `pins` are never given up.
     """

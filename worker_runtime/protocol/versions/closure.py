@@ -1,9 +1,9 @@
-"""Which files open a version, and which files nobody needs any more (ARCHITECTURE.md, "Closure" and "Retention").
+"""Files that open a version, and files that nobody needs any more (ARCHITECTURE.md, "Closure" and "Retention").
 
-Pure bookkeeping over names: a catalogue lists the files of a store that are on local disk. `holds` is true exactly when
-Spark's `loadWithCheckpointId` can open the version from these files alone. Spark never looks behind the lineage in the
-version's own changelog. The incremental checkpoints of Rhino 4.2.2 correspond to the data files that several snapshots
-share.
+Pure bookkeeping over names: a catalogue lists the files of a store on local disk. `holds` is true exactly when Spark's
+`loadWithCheckpointId` can open the version from these files alone. Spark never looks behind the lineage in the
+version's own changelog. The incremental checkpoints of Rhino 4.2.2 correspond to data files shared by several
+snapshots.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class CataloguedFile:
 
 
 class StoreCatalogue:
-    """The files of one store that are on local disk, visible or not."""
+    """The files of one store on local disk, visible or not."""
 
     def __init__(self, entries: Iterable[FileEntry] = (), first_snapshots: Iterable[Version] = ()) -> None:
-        """`first_snapshots`: versions 1 that are known to have a snapshot, here or elsewhere."""
+        """`first_snapshots`: versions 1 with a known snapshot, here or elsewhere."""
         self.first_snapshots = set(first_snapshots)
         self._files: dict[str, CataloguedFile] = {}
         self._numbers = itertools.count()
@@ -113,7 +113,7 @@ class StoreCatalogue:
         return [other for other in alike if other.name != entry.name and (other.content, other.crc32c) == same]
 
     def versions(self) -> set[Version]:
-        """Versions of which at least the changelog or the zip is here."""
+        """Versions with at least the changelog or the zip here."""
         return self._changelogs.keys() | self._snapshots.keys()
 
     def whole_snapshots_with(self, name: str) -> list[str]:
@@ -122,12 +122,12 @@ class StoreCatalogue:
         return sorted(zip_.name for zip_ in found if self._files.keys() >= set(zip_.references))
 
     def has_snapshot(self, name: str) -> bool:
-        """Whether the zip `name` is here with every file that it references."""
+        """Whether the zip `name` is here with all its data files."""
         file = self._files.get(name)
         return file is not None and self._files.keys() >= set(file.entry.references)
 
     def holds(self, version: Version) -> bool:
-        """Whether the whole closure of `version` is here. True for version 0, which is empty."""
+        """Whether the whole closure of `version` is here. True for version 0: it is empty."""
         if version not in self._changelogs and version not in self._snapshots:
             return version.version == 0  # not cached: callers may ask for any version
         held = self._held.get(version)
@@ -147,7 +147,7 @@ class StoreCatalogue:
         return entry.version is None or self.holds(entry.version)
 
     def closures(self, version: Version) -> Iterator[frozenset[str]]:
-        """Every complete set of names from which `version` opens, the one with the newest snapshot first."""
+        """Every complete closure of `version`, the one with the newest snapshot first."""
         if version.version == 0:
             yield frozenset()
             return
@@ -179,10 +179,9 @@ class StoreCatalogue:
         return min(self.closures(version), key=bytes_to_fetch, default=None)
 
     def missing(self, version: Version) -> frozenset[str]:
-        """The smallest set of names whose arrival would complete `version`, as far as is known here; empty if it is
-        held.
+        """The smallest set of names to complete `version`, as far as known here; empty if it is held.
 
-        A zip that is not here counts only if nothing else can complete the version: it may never have been written.
+        A missing zip counts only if nothing else can complete the version: it may never have been written.
         """
         if self.holds(version):
             return frozenset()
@@ -201,7 +200,7 @@ class StoreCatalogue:
         return min(options, key=len, default=(replayed - {changelog_name(oldest)}) | {snapshot_name(oldest)})
 
     def reach(self, *versions: Version) -> set[str]:
-        """Names of all files here that any closure of these versions may use, complete or not."""
+        """Names of all files here in any closure of these versions, complete or not."""
         changelogs = (self._changelogs.get(version) for version in versions)
         bases = union(changelog.lineage for changelog in changelogs if changelog is not None).union(versions)
         names: set[str] = set()
@@ -221,7 +220,7 @@ class StoreCatalogue:
         return self._changelogs.values()
 
     def arrival(self, version: Version) -> int:
-        """Arrival number of the earlier of the version's changelog and zip, of those that are here.
+        """Arrival number of the version's changelog or zip here, the earlier one if both are.
 
         Later arrivals have higher numbers.
         """
@@ -229,7 +228,7 @@ class StoreCatalogue:
         return min(self._files[entry.name].number for entry in entries if entry is not None)
 
     def named_by(self, versions: Iterable[Version]) -> set[str]:
-        """Changelogs and zips of these versions, and data files that only those zips name."""
+        """Changelogs and zips of these versions, and data files named only by those zips."""
         names = {changelog_name(version) for version in versions}
         zips = {snapshot_name(version) for version in versions}
         theirs = {name for zip_ in self._snapshots.values() if zip_.name in zips for name in zip_.references}
@@ -237,7 +236,7 @@ class StoreCatalogue:
         return (names | zips | (theirs - others)) & self._files.keys()
 
     def newest_first(self) -> Iterator[Version]:
-        """Versions of which at least the changelog or the zip is here. Ids break ties, so the order is stable."""
+        """Versions with at least the changelog or the zip here. Ids break ties, so the order is stable."""
         return reversed(self._versions)
 
     def newest_held(self) -> Version | None:
@@ -278,7 +277,7 @@ class Catalogue:
         self._kept(entry.store).add(entry, arrived_s)
 
     def had_snapshot(self, store: StoreId, version: Version) -> None:
-        """Records a version 1 whose zip is no longer here: changelogs alone do not open the store."""
+        """Records a version 1 after the loss of its zip: changelogs alone do not open the store."""
         self._kept(store).first_snapshots.add(version)
 
     def discard(self, store: StoreId, name: str) -> None:
@@ -321,11 +320,11 @@ class Catalogue:
 def kept_names(
     catalogue: StoreCatalogue, floor: Version | None, pins: Iterable[Version] = (), in_use: Iterable[str] = ()
 ) -> frozenset[str]:
-    """Names that must stay: everything, unless the floor's closure is here; then only what versions at or above the
-    floor reach.
+    """Names to keep: all, unless the floor's closure is here; then only those in reach of versions at or above the
+    floor.
 
-    `pins`: versions that a session has open. `in_use`: names that some operation needs. Attempts that a failing query
-    has given up (attempts.py) need not stay, whether the floor's closure is here or not.
+    `pins`: versions open in a session. `in_use`: names in use by an operation. Attempts given up by a failing query
+    (attempts.py) need not stay, whether the floor's closure is here or not.
     """
     pins = tuple(pins)
     over = given_up(catalogue, pins)
@@ -355,7 +354,7 @@ _DELETE_ORDER = {FileKind.SNAPSHOT: 0, FileKind.CHANGELOG: 1, FileKind.SST: 2, F
 def collectable(
     catalogue: StoreCatalogue, floor: Version | None, pins: Iterable[Version] = (), in_use: Iterable[str] = ()
 ) -> tuple[str, ...]:
-    """Names that may be deleted, in deletion order: zips before the files they name."""
+    """Deletable names, in deletion order: zips before the files they name."""
     kept = kept_names(catalogue, floor, pins, in_use)
     return delete_order(file for file in catalogue.files() if file.entry.name not in kept)
 
@@ -369,12 +368,11 @@ _PULL_ORDER = {FileKind.SST: 0, FileKind.LOG: 0, FileKind.SNAPSHOT: 1, FileKind.
 
 
 def wanted(local: StoreCatalogue, remote: Iterable[FileEntry], floor: Version | None) -> tuple[FileEntry, ...]:
-    """The files that a member pulls during catch-up: files of others above the floor that are not here.
+    """The files to pull during catch-up: files of others above the floor, missing here.
 
     Data files come first. If the same bytes have several names, the first name comes first, and the others can then be
-    links to it. Next come the zips that name the data files, so that a snapshot is whole as soon as its zip is here.
-    Changelogs come last, so that none appears to open without a snapshot that it needs. Otherwise files keep the order
-    in which the other members received them.
+    links to it. Next come their zips, so a snapshot is whole as soon as its zip is here. Changelogs come last, so none
+    appears to open without its snapshot. Otherwise files keep the order of arrival at the other members.
     """
     theirs = {entry.name: entry for entry in remote if entry.name not in local}
     # Local files count as later arrivals. Otherwise attempts that were deleted here would be fetched again.

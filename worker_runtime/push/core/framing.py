@@ -1,7 +1,7 @@
 """Wire format of push streams, without I/O: length-prefixed messages, each of them followed by raw file bytes.
 
-Most of what a sidecar handles is state bytes. Through gRPC each chunk cost several wake-ups and copies. This format
-lets a thread move each chunk between a file and a socket through one small buffer that stays in the processor's cache.
+Most bytes in a sidecar are state. Through gRPC each chunk cost several wake-ups and copies. This format lets a thread
+move each chunk between a file and a socket through one small buffer in the processor's cache.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files that arrive over a push stream, and the events about them that `PushReceiver` gives out."""
+"""Files on their way in over a push stream, and the events of `PushReceiver` about them."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ FILE_TRANSITIONS = TransitionTable(
 class IncomingFile:
     """One announced file.
 
-    `transfer` is the sender's number of it. `ask_offset`: the sender waits to hear where to begin. `number` is the
-    number under which the chain machine knows the transfer, once it has been asked; the core does not use it.
+    `transfer` is the sender's number of it. `ask_offset`: the sender waits for the offset to begin at. `number`: of the
+    transfer in the chain machine, once that has been asked; the core does not use it.
     """
 
     transfer: int
@@ -72,7 +72,7 @@ class FileReceived:
 
 @dataclass(frozen=True, slots=True)
 class FileBegun:
-    """A file that is large, or whose sender asks for an offset. Call `accept`, `discard` or `complete`.
+    """A large file, or one with an `ask_offset`. Call `accept`, `discard` or `complete`.
 
     This may wait until DecisionDue if the sender does not ask.
     """

@@ -1,7 +1,7 @@
 """Noise_NNpsk0_25519_AESGCM_SHA256 by revision 34 of the Noise specification, without I/O.
 
-Functions and fields have the names of https://noiseprotocol.org/noise.html. The primitives are those of `cryptography`:
-HKDF is that of RFC 5869 with the chaining key as its salt, as section 4.3 of the specification says.
+Functions and fields have the names of https://noiseprotocol.org/noise.html. The primitives come from `cryptography`:
+HKDF is RFC 5869 with the chaining key as its salt (section 4.3 of the specification).
 
     NNpsk0:
       -> psk, e
@@ -46,11 +46,11 @@ class CipherState:
         self._cipher.encrypt_into(self._nonce(), plain, b"", into)
 
     def decrypt(self, sealed: bytes | memoryview, ad: bytes = b"") -> bytes:
-        """Raises InvalidTag. Nothing may be decrypted after that."""
+        """Raises InvalidTag. Nothing may be decrypted afterwards."""
         return self._cipher.decrypt(self._nonce(), sealed, ad)
 
     def decrypt_into(self, sealed: memoryview, into: memoryview) -> None:
-        """Raises InvalidTag; `into` is worth nothing then. Nothing may be decrypted after that."""
+        """Raises InvalidTag; `into` is worth nothing then. Nothing may be decrypted afterwards."""
         self._cipher.decrypt_into(self._nonce(), sealed, b"", into)
 
     def rekey(self) -> None:
@@ -72,7 +72,7 @@ def _nonce(n: int) -> bytes:
 class Handshake:
     """One end. The initiator writes the first message and reads the second one; the responder does the opposite.
 
-    The methods that read raise InvalidTag unless the other end has the same psk and prologue.
+    The reading methods raise InvalidTag unless the other end has the same psk and prologue.
     """
 
     def __init__(self, psk: bytes, prologue: bytes, ephemeral: X25519PrivateKey) -> None:
@@ -105,7 +105,7 @@ class Handshake:
         return self._decrypt_and_hash(message[PUBLIC_BYTES:])
 
     def split(self) -> tuple[CipherState, CipherState]:
-        """The ciphers of what the initiator sends, and of what the responder sends."""
+        """The ciphers of the initiator's and of the responder's messages."""
         first, second = _hkdf(self._ck, b"", 2)
         return CipherState(first), CipherState(second)
 

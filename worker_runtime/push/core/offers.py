@@ -28,7 +28,7 @@ class OfferQueue:
                 del self._groups[key[0].group]
 
     def pop(self, without: set[GroupId]) -> ev.OfferFile | None:
-        """The oldest offer of the group whose turn it is. Skips the groups in `without`, which are being served."""
+        """The oldest offer of the next group. Skips the groups in `without`: they are being served."""
         for group in self._groups:
             if group not in without:
                 offers = self._groups[group]

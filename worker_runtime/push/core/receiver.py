@@ -1,8 +1,8 @@
 """The receiver's side of a push stream, without I/O: bytes in, events out.
 
-The end that owns the socket feeds `PushReceiver` with bytes, handles each event of `next_event`, and sends the bytes
-that the other methods return. Bytes of large files need not pass through a buffer of the decoder: `buffer` is where the
-socket may write them directly.
+The owner of the socket feeds `PushReceiver` with bytes, handles each event of `next_event`, and sends the bytes
+returned by the other methods. Bytes of large files need not pass through a buffer of the decoder: the socket may write
+them directly into `buffer`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ TRANSITIONS = TransitionTable(
 class _Data:
     """The data behind a message. `known_bytes`: how many of the next bytes an earlier attempt has left here.
 
-    `target`: where the bytes of the next event go, up to `filled`.
+    `target`: memory for the bytes of the next event, up to `filled`.
     """
 
     file: IncomingFile
@@ -101,7 +101,7 @@ class PushReceiver:
         return packed(peer_pb2.PushReply(credit=peer_pb2.PushCredit(bytes=credit_bytes)))
 
     def accept(self, file: IncomingFile, offset: int = 0) -> bytes:
-        """Receives the file. `offset`: bytes that are here from an earlier attempt. Send the returned message."""
+        """Receives the file. `offset`: bytes here from an earlier attempt. Send the returned message."""
         file.go(FileTrigger.ACCEPT)
         file.received_bytes, file.resumed = offset, offset > 0
         if not offset and not file.ask_offset:
@@ -109,7 +109,7 @@ class PushReceiver:
         return packed(peer_pb2.PushReply(resume=peer_pb2.PushResume(transfer=file.transfer, offset=offset)))
 
     def discard(self, file: IncomingFile) -> None:
-        """Throw away what else arrives of the file."""
+        """Throws away the rest of the file."""
         file.go(FileTrigger.DISCARD)
 
     def complete(self, file: IncomingFile) -> None:
@@ -120,11 +120,12 @@ class PushReceiver:
     # ------------------------------------------------------------ bytes in
 
     def receive(self, data: bytes) -> None:
-        """Adds bytes that have arrived. Then ask for events."""
+        """Adds arrived bytes. Then ask for events."""
         self._decoder.feed(data)
 
     def buffer(self) -> memoryview | None:
-        """Where the next bytes of a file go, or None if a message is next. Fill it from its front, then call `filled`.
+        """Memory for the next bytes of a file, or None if a message is next. Fill it from its front, then call
+        `filled`.
 
         Ask only after `next_event` has returned None.
         """
@@ -167,7 +168,7 @@ class PushReceiver:
 
     @property
     def credit_bytes(self) -> int:
-        """The credit that the sender has, when it has received all replies."""
+        """The sender's credit after it has received all replies."""
         return self._granted_bytes - self._spent_bytes
 
     @property
@@ -245,10 +246,10 @@ class PushReceiver:
         return FileBegun(file) if file.ask_offset or file.entry.size_bytes > PIECE_BYTES else None
 
     def _forget_unwanted(self) -> None:
-        """There are too many incomplete files: forget those that are not wanted.
+        """There are too many incomplete files: forget unwanted ones.
 
-        A sender that learns that a file is not wanted stops in the middle of it. Once it has begun many other files,
-        everything that was on its way has arrived. So the oldest unwanted files can be forgotten. Raises
+        A sender stops in the middle of a file once it learns that the file is not wanted. After it has begun many other
+        files, everything on its way has arrived. So the oldest unwanted files can be forgotten. Raises
         RemoteProtocolError if too many files are wanted.
         """
         unwanted = [number for number, file in self._files.items() if file.state is FileState.DISCARDED]

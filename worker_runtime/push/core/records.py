@@ -1,8 +1,8 @@
 """The bytes of a push stream between the messages and the wire, without I/O.
 
 There is one `Sealer` and one `Opener` for each end of a stream. Without encryption the bytes stay as they are. With it
-they travel in records: two bytes with the length of a Noise transport message, big-endian, then that message. So a
-record that was changed, repeated, left out or moved does not open. docs/design/push-encryption.md specifies them.
+they travel in records: two bytes with the length of a Noise transport message, big-endian, then the message. So a
+changed, repeated, omitted or moved record does not open. docs/design/push-encryption.md specifies them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _JOINED_BYTES = 32 * 1024  # smaller pieces become one record: a copy costs less
 
 
 class TamperedError(RemoteProtocolError):
-    """Bytes on the wire are not those that the other end has sent. `kind`: one of KINDS."""
+    """Bytes on the wire differ from those sent by the other end. `kind`: one of KINDS."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -53,13 +53,13 @@ class Sealer(Protocol):
 
 
 class Opener(Protocol):
-    """One direction, inwards. A thread and an event loop may use it in turns: it has everything that is not done.
+    """One direction, inwards. A thread and an event loop may use it in turns: it has the whole state.
 
-    Whatever somebody has changed raises TamperedError, and so does every later call.
+    A changed byte raises TamperedError, and so does every later call.
     """
 
     def feed(self, data: bytes) -> bytes:
-        """Bytes from the wire in, all plain bytes out that are complete, perhaps none."""
+        """Bytes from the wire in, all complete plain bytes out, perhaps none."""
         ...
 
     def take(self, into: memoryview) -> int:
@@ -67,7 +67,7 @@ class Opener(Protocol):
         ...
 
     def target(self, into: memoryview) -> memoryview:
-        """Where bytes of the wire go after `take` has returned 0. As many as `into` needs are due: wait for them."""
+        """Memory for bytes of the wire after `take` has returned 0. As many as `into` needs are due: wait for them."""
         ...
 
     def arrived(self, count: int) -> None:
@@ -75,7 +75,7 @@ class Opener(Protocol):
         ...
 
     def end(self) -> None:
-        """The connection has ended. Raises TamperedError if that was in the middle of something."""
+        """The connection has ended. Raises TamperedError in the middle of a record."""
         ...
 
     @property
@@ -105,7 +105,7 @@ class PlainSealer:
 
 
 class PlainOpener:
-    """Bytes as they are. They go to where the caller wants them without a copy."""
+    """Bytes as they are. They go to the caller's memory without a copy."""
 
     missing_bytes = 0
 
@@ -130,7 +130,7 @@ class PlainOpener:
 
 
 def plain_session() -> Session:
-    """Both directions of one end whose bytes are not encrypted."""
+    """Both directions of one end, without encryption."""
     return Session(PlainSealer(), PlainOpener())
 
 
@@ -138,7 +138,7 @@ def plain_session() -> Session:
 
 
 class _Direction:
-    """The cipher of one direction, which gets another key before it would encrypt more than `rekey_bytes`."""
+    """The cipher of one direction. It gets another key before it would encrypt more than `rekey_bytes`."""
 
     def __init__(self, cipher: CipherState, rekey_bytes: int) -> None:
         self._cipher = cipher
@@ -146,7 +146,7 @@ class _Direction:
         self._bytes = 0  # of messages under this key
 
     def next(self, message_bytes: int) -> CipherState:
-        """For the next message, which has so many bytes with its tag."""
+        """The cipher for the next message, of so many bytes with its tag."""
         if self._bytes + message_bytes > self._rekey_bytes:
             self._cipher.rekey()
             self._bytes = 0
@@ -155,7 +155,7 @@ class _Direction:
 
 
 class RecordSealer:
-    """The only place that seals records of its direction."""
+    """The only sealer of records of its direction."""
 
     def __init__(self, cipher: CipherState, rekey_bytes: int = REKEY_BYTES) -> None:
         self._direction = _Direction(cipher, rekey_bytes)
@@ -171,7 +171,7 @@ class RecordSealer:
         return (wire,) if at else ()
 
     def sealed(self, head: bytes, data: memoryview) -> Iterator[tuple[Piece, memoryview]]:
-        """The head has records of its own, so that the receiver can open the data to where they belong."""
+        """The head has records of its own, so the receiver can open the data directly into their place."""
         if len(self._buffer) < (size := wire_bytes(data)):
             self._buffer = memoryview(bytearray(size))
         first = b"".join(self.seal(head))
@@ -202,7 +202,7 @@ def _records(plain_bytes: int) -> int:
 
 
 class RecordOpener:
-    """Bytes of the wire, up to the next complete record, and plain bytes of one record that did not fit."""
+    """Bytes of the wire, up to the next complete record, and leftover plain bytes of one record."""
 
     def __init__(self, cipher: CipherState, rekey_bytes: int = REKEY_BYTES) -> None:
         self._direction = _Direction(cipher, rekey_bytes)
@@ -272,7 +272,7 @@ class RecordOpener:
         return self._wire[self._start] << 8 | self._wire[self._start + 1]
 
     def _room(self, size: int) -> memoryview:
-        """Where the next bytes of the wire go: at least `size`."""
+        """Memory for the next bytes of the wire: at least `size`."""
         if self._start == self._end:
             self._start = self._end = 0
         if len(self._wire) - self._end < size:
@@ -298,7 +298,7 @@ class RecordOpener:
             found.append(self._opened(size))
 
     def _opened(self, size: int, into: memoryview | None = None) -> bytes:
-        """The next record, which is complete. The content of `into` is worthless after a TamperedError."""
+        """The next record, already complete. The content of `into` is worthless after a TamperedError."""
         body, end = self._start + HEAD_BYTES, self._start + HEAD_BYTES + size + TAG_BYTES
         sealed, cipher = self._wire[body:end], self._direction.next(size + TAG_BYTES)
         plain = b""

@@ -1,7 +1,7 @@
 """The sender's side of a push stream, without I/O: offers and replies in, frames and events out.
 
-Files of several groups take turns part by part, so that a large file of one group never delays the others. All parts
-stay within the receiver's credit (Rhino 4.2.2, phase 2).
+Files of several groups take turns part by part, so a large file of one group never delays the others. All parts stay
+within the receiver's credit (Rhino 4.2.2, phase 2).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _TRIGGERS = {"welcome": Trigger.WELCOME, "broken": Trigger.BROKEN}
 
 
 class FileState(Enum):
-    """The states of one file that is being sent."""
+    """The states of one file during its transfer."""
 
     ASKING = "asking"  # its bytes wait until the receiver has reported where to begin
     SENDING = "sending"
@@ -85,7 +85,7 @@ FILE_TRANSITIONS = TransitionTable(
 
 @dataclass(slots=True, eq=False)
 class OutgoingFile:
-    """A file under way. `begin`: its first frame, until that is sent. The bytes before `offset` are sent."""
+    """A file under way. `begin`: its first frame, until it is sent. The bytes before `offset` are sent."""
 
     transfer: int
     entry: FileEntry
@@ -106,13 +106,13 @@ class OutgoingFile:
         self.state = FILE_TRANSITIONS.next(self.state, trigger)
 
     def skip_known(self) -> None:
-        """Between parts: move to the offset that the receiver has reported."""
+        """Between parts: moves to the receiver's reported offset."""
         self.offset = max(self.offset, self.resume_at)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`size` bytes of a file from `offset`, and the frames that precede them."""
+    """`size` bytes of a file from `offset`, and the frames before them."""
 
     head: bytes
     offset: int
@@ -158,7 +158,7 @@ class PushSender:
         self._queue.put(offer)
 
     def withdraw(self, key: Key) -> bool:
-        """Removes a queued offer. Returns whether the file is under way: only the end of the stream stops that."""
+        """Removes a queued offer. Returns whether the file is under way: only the end of the stream stops it."""
         self._queue.discard(key)
         return any(file.key == key and not file.done for file in self._files)
 
@@ -184,7 +184,7 @@ class PushSender:
         return not self._files
 
     def next_file(self) -> OutgoingFile | None:
-        """The file whose turn it is, or None if all wait for the receiver. It goes to the end of the line.
+        """The next file in turn, or None if all wait for the receiver. It goes to the end of the line.
 
         If it is `done` now or after its `part`, `end` it.
         """
@@ -217,7 +217,7 @@ class PushSender:
             self._ended.append(ev.Sent(*file.key, file.offset))
 
     def progress(self) -> tuple[ev.Sent, ...]:
-        """The files under way, and those that have ended since the last call."""
+        """The files under way, and those ended since the last call."""
         ended, self._ended = self._ended, []
         return *ended, *(ev.Sent(*file.key, file.offset) for file in self._files)
 
@@ -227,19 +227,19 @@ class PushSender:
         return open_ and not self._files and not self._queue and size_bytes <= self._window.available_bytes
 
     def whole(self, offer: ev.OfferFile) -> bytes:
-        """The frames that precede the bytes of a whole file, which are sent at once (see `may_send_whole`)."""
+        """The frames before the bytes of a whole file. All of it is sent at once (see `may_send_whole`)."""
         transfer, size = next(self._transfers), self._window.take(offer.entry.size_bytes)
         begin = _begin_frame(transfer, offer, ask_offset=False)
         self._ended.append(ev.Sent(offer.entry.store, offer.entry.name, size))
         return begin + _data_frame(transfer, 0, size) if size else begin
 
     def return_credit(self, keep_bytes: int) -> bytes:
-        """The frame that returns all credit but `keep_bytes`, because there is nothing to send; perhaps empty."""
+        """The frame to return all credit but `keep_bytes`, because there is nothing to send; perhaps empty."""
         back = self._window.give_back(keep_bytes)
         return packed(peer_pb2.PushFrame(returned=peer_pb2.PushReturn(bytes=back))) if back else b""
 
     def close(self) -> list[OutgoingFile]:
-        """The stream has ended. Return the files that were under way."""
+        """The stream has ended. Returns the files under way."""
         self.state = TRANSITIONS.next(self.state, Trigger.END)
         files = list(self._files)
         self._files.clear()
@@ -248,7 +248,7 @@ class PushSender:
     # ------------------------------------------------------------ replies in
 
     def receive(self, data: bytes) -> None:
-        """Adds bytes that have arrived. Then ask for events."""
+        """Adds arrived bytes. Then ask for events."""
         self._decoder.feed(data)
 
     def next_event(self) -> Event | None:

@@ -24,7 +24,7 @@ from worker_runtime.storage.index.stored_files import StoredFiles
 
 
 class Admission:
-    """Admits files whose bytes are at their final path."""
+    """Admits files after their bytes are at the final path."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Admission:
         return record
 
     async def _check_unlinked(self, record: StoredFile) -> None:
-        """Verifies a link whose other names have been removed meanwhile, perhaps because the file was damaged."""
+        """Verifies a link after the removal of its other names: the file may have been damaged."""
         entry, path = record.entry, self._stored.path(record.entry)
 
         def verify() -> bool:

@@ -31,8 +31,8 @@ class Branches:
         self._threads = threads
 
     async def link(self, source: FileEntry, store: StoreId) -> StoredFile:
-        """Makes a stored file a file of `store`, too, which is one of another job. A changelog or zip is hidden at
-        first, as one that is uploaded.
+        """Makes a stored file a file of `store`, too, a store of another job. A changelog or zip is hidden at first,
+        like an uploaded one.
 
         The call may be repeated. Raises UnknownError if the source is not here or was changed on disk,
         PreconditionError if the file system refuses the link, AlreadyThereError for a different file of the same name,

@@ -1,7 +1,7 @@
-"""Cleans up files that clients have created in the inbox and not handed over.
+"""Cleans up files of the inbox that clients have not handed over.
 
-A refused Add or Commit leaves its file to the client, which may have died or may not delete it. On a full disk such
-files would keep the disk full.
+A refused Add or Commit leaves its file to the client. The client may have died, or may not delete it. On a full disk
+such files would keep the disk full.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Inbox:
                     del self._used[key]
 
     def sweep(self) -> int:
-        """Deletes files that were unused for ABANDONED_S and that nobody has open for writing. Returns their number."""
+        """Deletes files unused for ABANDONED_S and not open for writing. Returns their number."""
         now, former, removed = self._clock(), self._observed, 0
         observed: dict[str, _Observation] = {}
         for path in self._files():

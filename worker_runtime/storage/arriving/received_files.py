@@ -1,6 +1,6 @@
 """Files from other workers, from their first byte until they count.
 
-`IncomingFiles` is for threads that read connections, `ReceivedFiles` for the event loop.
+`IncomingFiles` is for the threads of connections, `ReceivedFiles` for the event loop.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LINK_REFUSED = {  # by the file system, so that another attempt ends in the same
 class IncomingFiles:
     """Blocks; safe for any thread. `ReceivedFiles` has the same for the event loop.
 
-    Bytes that are still to come are announced to the disk, so that other files leave room for them.
+    Bytes still to come are announced to the disk, so other files leave room for them.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class IncomingFiles:
         return self._partials.has(entry)
 
     def resume(self, entry: FileEntry) -> Incoming | None:
-        """The part of the file that a broken transfer has left, or None. Raises NoSpaceError, IntegrityError."""
+        """The part of the file left by a broken transfer, or None. Raises NoSpaceError, IntegrityError."""
         with self._disk.errors_of(_name(entry)):
             incoming = self._partials.take(entry)
         if incoming is not None:
@@ -100,7 +100,7 @@ class IncomingFiles:
         return incoming
 
     def suspend(self, entry: FileEntry, incoming: Incoming) -> None:
-        """The transfer broke: keep the received part, so that the next transfer resumes there.
+        """The transfer broke: keep the received part. The next transfer resumes there.
 
         Raises NoSpaceError, IntegrityError.
         """
@@ -115,7 +115,7 @@ class IncomingFiles:
             incoming.abort()
 
     def link(self, entry: FileEntry, twins: Iterable[StoredFile], *, must: bool = False) -> Incoming | None:
-        """A file whose bytes all come from a stored file with the same bytes; None if they have to come from others.
+        """A link to a stored file with the same bytes; None if the bytes have to come from others.
 
         `must`: they cannot. Raises PreconditionError then if the file system refuses another name for the file.
         """
@@ -192,7 +192,7 @@ class ReceivedFiles:
         await self._threads.run(entry.lane, lambda: self._incoming.append(entry, incoming, pieces))
 
     async def resume(self, entry: FileEntry) -> Incoming | None:
-        """The part of the file that a broken transfer has left, or None. A cancelled caller leaves it where it was."""
+        """The part of the file left by a broken transfer, or None. A cancelled caller leaves it in its place."""
         if not self._incoming.has_partial(entry):
             return None
         taken: list[Incoming | None] = []
@@ -205,7 +205,7 @@ class ReceivedFiles:
         return taken[0]
 
     async def suspend(self, entry: FileEntry, incoming: Incoming) -> None:
-        """The transfer broke: keep the received part, so that the next transfer resumes there."""
+        """The transfer broke: keep the received part. The next transfer resumes there."""
         await self._threads.run(entry.lane, lambda: self._incoming.suspend(entry, incoming))
 
     async def abort(self, entry: FileEntry, incoming: Incoming) -> None:
@@ -230,7 +230,7 @@ class ReceivedFiles:
             return await self._admission.admit(entry, seal, received=True, linked=incoming.linked)
 
     async def receive_whole(self, entry: FileEntry, pieces: Sequence[Piece]) -> StoredFile:
-        """Begin, append and finish with one switch to a thread, for files whose bytes are all in memory."""
+        """Begin, append and finish with one switch to a thread, for files completely in memory."""
         async with self._admission.turn(entry.store, entry.name):
             if (known := self._stored.record(entry.store, entry.name)) is not None:
                 return _same(known, entry)

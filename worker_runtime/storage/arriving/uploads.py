@@ -1,4 +1,4 @@
-"""Files that executors of this worker upload: from their inbox into the store."""
+"""Uploads of this worker's executors: from their inbox into the store."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Uploads:
         """Takes a client's file out of its inbox into the store. A changelog or zip is hidden at first.
 
         The same file may come again, even if the first attempt has already moved it out of the inbox. Raises
-        AlreadyThereError for a different file of the same name, PreconditionError for a zip that names a file missing
+        AlreadyThereError for a different file of the same name, PreconditionError for a zip with a data file missing
         here, NoSpaceError, InvalidRequestError, UnknownError, UnavailableError if the file cannot be synced.
         """
         async with self._admission.turn(store, name):
@@ -114,7 +114,7 @@ class Uploads:
     # ------------------------------------------------------------ blocking work
 
     def _take(self, store: StoreId, name: str, inbox_file: Path, likely: Iterable[tuple[Path, Checked]]) -> _Checked:
-        """Checks the file. Moves it into the store unless it is a zip: the files that a zip names are checked first."""
+        """Checks the file. Moves it into the store unless it is a zip: the data files of a zip are checked first."""
         with self._disk.errors_of(f"{store}/{name}"):
             checked = self._check(inbox_file, parse_name(name).kind, likely)
             if not checked.references:  # saves a second switch to a thread for everything but zips
@@ -137,7 +137,7 @@ class Uploads:
     # ------------------------------------------------------------ entries
 
     def _entry(self, store: StoreId, name: str, taken: _Checked, lineage: tuple[Version, ...]) -> FileEntry:
-        """The entry of a checked file. Raises PreconditionError if it names files that are not here."""
+        """The entry of a checked file. Raises PreconditionError if it names files missing here."""
         entry = FileEntry(
             store,
             name,
@@ -156,7 +156,7 @@ class Uploads:
         return entry
 
     def _of_size(self, store: StoreId, size_bytes: int) -> list[tuple[Path, Checked]]:
-        """Stored data files of which a new file of this size may be a hard link or a copy.
+        """Stored data files of this size: a new file may be a hard link or a copy of one.
 
         Spark uploads a file again, under another name, while its first upload is under way.
         """
@@ -166,7 +166,7 @@ class Uploads:
         ]
 
     def _first_snapshot(self, store: StoreId, name: str) -> tuple[str, ...]:
-        """References for the changelog of version 1: the version's snapshot, which exists if the store has column
+        """References for the changelog of version 1: the version's snapshot. It exists if the store has column
         families.
 
         The changelog may reach a worker before the snapshot, so it has to name it.

@@ -1,4 +1,4 @@
-"""Snapshot zips of Spark's RocksDB state store: which data files they name, and one of an empty store.
+"""Snapshot zips of Spark's RocksDB state store: the names of their data files, and the zip of an empty store.
 
 Reading blocks: call it in threads.
 """
@@ -30,7 +30,7 @@ NOT_A_SNAPSHOT = (
 
 
 def zip_references(path: Path) -> tuple[str, ...]:
-    """Names of the data files that a snapshot zip lists in its `metadata` entry; none for an empty RocksDB.
+    """Names of the data files in the `metadata` entry of a snapshot zip; none for an empty RocksDB.
 
     The entry is a line with a version ("v1" or "v2") and a JSON object, as Spark's RocksDBCheckpointMetadata writes it.
     Raises InvalidRequestError for anything else.
@@ -66,7 +66,7 @@ def empty_snapshot() -> bytes:
 
 
 def _directory_bytes(path: Path) -> int:
-    """Size of the list of a zip's entries, which opening the zip would read into memory as a whole.
+    """Size of the list of a zip's entries. Opening the zip would read the whole list into memory.
 
     Raises BadZipFile.
     """

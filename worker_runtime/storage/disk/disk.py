@@ -1,8 +1,8 @@
 """The disk below a store: whether it accepts new files, and why it failed.
 
-FULL depends on the free space and the free inodes at the moment. After a write that was refused for want of either, or
-by a quota, which `statvfs` does not show, it lasts until a file can be made again. FAILING stays until the sidecar is
-restarted: a disk that has refused one write or read may accept the next one and lose it.
+FULL depends on the free space and the free inodes at the moment. `statvfs` shows no quota. So after a write refused for
+want of either, or by a quota, FULL lasts until a file can be made again. FAILING stays until the sidecar is restarted:
+after one refused write or read, a disk may accept the next one and lose it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Disk:
                 del self._announced[incoming]
 
     def free_bytes(self) -> int:
-        """Free bytes for this user; 0 if the disk cannot even report that."""
+        """Free bytes for this user; 0 if the disk cannot even report them."""
         return _free_bytes(self._status())
 
     def _status(self) -> os.statvfs_result | None:
@@ -103,7 +103,7 @@ class Disk:
     # ------------------------------------------------------------ failures
 
     def record_error(self, error: OSError) -> None:
-        """Records an error that indicates a failing or full disk. Other errors are ignored."""
+        """Records an error of a failing or full disk. Other errors are ignored."""
         if error.errno in _FAILING:
             self._fail(str(error))
         elif error.errno in _REFUSED:

@@ -1,7 +1,7 @@
 """Files on disk: how they are created, checked, moved and read. Everything here blocks: call it in threads.
 
 A new file is completed under a temporary name. Then a rename gives it its final name. So a crash at any moment leaves
-complete files, and files in `tmp` that may be deleted. Nothing is synced here: see syncer.py.
+complete files, and deletable files in `tmp`. Nothing is synced here: see syncer.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ READ_BYTES = 512 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """Size and modification time of a file when it was stored. A later difference means that the file was changed."""
+    """Size and modification time of a file when it was stored. A later difference shows a change of the file."""
 
     size_bytes: int
     mtime_ns: int
@@ -44,8 +44,8 @@ class Seal:
 class Checked:
     """A complete file with its checksum.
 
-    `same_as`: content name of a stored file with the same bytes, or empty. `linked`: this file is a hard link of that
-    one, so its bytes were not read.
+    `same_as`: content name of a stored file with the same bytes, or empty. `linked`: this file is a hard link of it, so
+    its bytes were not read.
     """
 
     seal: Seal
@@ -86,7 +86,7 @@ def seal_of(status: os.stat_result) -> Seal:
 
 
 def size_of(path: Path) -> int:
-    """The size in bytes; 0 if there is no file, which the caller that opens it will report."""
+    """The size in bytes; 0 if there is no file: the caller reports this when it opens the file."""
     try:
         return os.lstat(path).st_size
     except OSError:
@@ -118,8 +118,8 @@ def check_inbox_file(
 ) -> tuple[Checked, tuple[int, int]]:
     """Checksum of a client's file, and its identity (device, inode) for `move_in`.
 
-    `stored`: files of the same size, each with the result that the check of a hard link of it would have. A hard link
-    is not read. A copy is read and compared.
+    `stored`: files of the same size, each with the result for a hard link of it. A hard link is not read. A copy is
+    read and compared.
     """
     fd = open_inbox_file(path, device)
     try:
@@ -174,7 +174,7 @@ def _linked(status: os.stat_result, stored: Iterable[tuple[Path, Checked]]) -> C
 
 
 def rename_in(source: Path, target: Path) -> None:
-    """Renames the file. Creates the folder only if it turns out to be missing, which is rare. Raises OSError."""
+    """Renames the file. Creates the folder only if it turns out to be missing: this is rare. Raises OSError."""
     try:
         os.rename(source, target)
     except FileNotFoundError:
@@ -183,7 +183,7 @@ def rename_in(source: Path, target: Path) -> None:
 
 
 def link_in(source: Path, target: Path) -> None:
-    """Like `rename_in`, for a source that may already be a hard link of `target`: a rename then does nothing.
+    """Like `rename_in`, even if the source is already a hard link of `target`: a rename then does nothing.
 
     Raises OSError.
     """

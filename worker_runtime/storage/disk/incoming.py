@@ -1,4 +1,4 @@
-"""One file that is being received from another worker. Everything here blocks: call it in threads."""
+"""One file on its way in from another worker. Everything here blocks: call it in threads."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Piece = bytes | memoryview
 
 
 class Incoming:
-    """A file that is being received: bytes go in order into a temporary file and are verified at the end."""
+    """A file on its way in: bytes go in order into a temporary file and are verified at the end."""
 
     def __init__(self, path: Path, fd: int) -> None:
-        """`fd`: descriptor of the file, which is empty and open for writing."""
+        """`fd`: descriptor of the file, empty and open for writing."""
         self.path = path
         self._crc = 0
         self._size = 0
@@ -116,7 +116,7 @@ class Incoming:
         return seal
 
     def abort(self) -> None:
-        """Removes what was written. Harmless after a failed `finish`."""
+        """Removes the written bytes. Harmless after a failed `finish`."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

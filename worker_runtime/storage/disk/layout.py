@@ -28,7 +28,7 @@ class Layout:
         self._paths = functools.lru_cache(PATHS_MAX)(lambda store, name: self.store / f"{store}/{name}")
 
     def create(self) -> None:
-        """Creates the subfolders, inside a folder that belongs to the sidecar.
+        """Creates the subfolders in the sidecar's folder.
 
         Raises PreconditionError for a link in place of a folder.
         """

@@ -1,4 +1,4 @@
-"""Locks by key that exist only while they are in use."""
+"""Locks by key. They exist only while they are in use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Hashable
 
 
 class KeyedLocks:
-    """Mutual exclusion per key. Keys that nobody holds or waits for use no memory."""
+    """Mutual exclusion per key. Unused keys take no memory."""
 
     def __init__(self) -> None:
         self._locks: dict[Hashable, tuple[asyncio.Lock, int]] = {}

@@ -1,4 +1,4 @@
-"""Keeps the received part of large files whose transfer broke, so that the next attempt can resume there.
+"""Keeps the received part of large files after a broken transfer: the next attempt can resume there.
 
 The name of a partial file is derived from the complete file (store, name, size, checksum). So it needs no record of its
 own, and the next attempt may come from another worker. Partial files may be deleted at any moment. The checksum of the
@@ -44,7 +44,7 @@ class Partials:
         self._kept_at: dict[str, float] = {}  # monotonic seconds
 
     def recover(self, *, same_boot: bool) -> None:
-        """At a start, before temporary files are removed: keep what an earlier process was receiving.
+        """At a start, before temporary files are removed: keep the received parts of an earlier process.
 
         After a reboot nothing is kept, because any of the bytes may be gone.
         """
@@ -60,7 +60,7 @@ class Partials:
         self.trim()
 
     def temporary(self, entry: FileEntry) -> Path:
-        """The path under which to receive a file."""
+        """The path for a file during its transfer."""
         path = self._layout.temporary()
         return path.with_name(f"{_key(entry)}.{path.name}") if entry.size_bytes >= BYTES_MIN else path
 
@@ -94,7 +94,7 @@ class Partials:
         return None
 
     def trim(self) -> None:
-        """Deletes the oldest partial files: those beyond COUNT_MAX, and those that nobody has resumed for AGE_S_MAX."""
+        """Deletes the oldest partial files: those beyond COUNT_MAX, and those not resumed for AGE_S_MAX."""
         with self._lock:
             newest_first = sorted(self._kept_at, key=lambda key: self._kept_at[key], reverse=True)
             oldest = time.monotonic() - AGE_S_MAX

@@ -1,8 +1,8 @@
 """Group fsync for `synced` jobs: many files, their folders and the index share one round of syncs.
 
-A round syncs everything that is waiting when it starts. Later requests join the next round. Each lane has its own
-rounds and threads, so a small changelog does not wait for a large data file. Files are synced one by one, in parallel.
-syncfs would also wait for what Spark has written to the same file system.
+A round syncs everything waiting at its start. Later requests join the next round. Each lane has its own rounds and
+threads, so a small changelog does not wait for a large data file. Files are synced one by one, in parallel. syncfs
+would also wait for Spark's writes to the same file system.
 
 A failed sync is never repeated: the kernel may have dropped the pages and report success the next time. From then on
 the store is failing, and so is every start of it until the machine is rebooted. After the reboot every byte is checked.
@@ -127,7 +127,7 @@ class Syncer:
     def _round(self, paths: Iterable[Path], pool: ThreadPoolExecutor) -> None:
         """Syncs the files in any order: nobody is notified before all of them are done.
 
-        The file that records how much of the index is on disk describes the previous round.
+        The record of the index's synced part (written.py) describes the previous round.
         """
         hit("store.sync.before")
         files = set(paths)
@@ -140,7 +140,7 @@ class Syncer:
         hit("store.sync.after")
 
     def _folders(self, path: Path) -> Iterable[Path]:
-        """The folders that lead to the file: any of them may be new."""
+        """The folders above the file: any of them may be new."""
         for folder in path.parents:
             yield folder
             if folder == self._layout.root:
@@ -161,7 +161,7 @@ class Syncer:
 def _open(path: Path) -> int:
     """Opens the file, waiting while no descriptor is free.
 
-    A lack of descriptors does not mean that the disk fails. Callers have a deadline of their own.
+    A lack of descriptors is no failure of the disk. Callers have a deadline of their own.
     """
     while True:
         try:

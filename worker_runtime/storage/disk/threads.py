@@ -1,6 +1,6 @@
 """Thread pools for blocking work on the disk.
 
-There is a small pool for what a caller waits for, and one for data files.
+There is a small pool for work with a waiting caller, and one for data files.
 
 Switching to a thread and back costs more than handling a small file in the page cache. So work on a few bytes runs on
 the event loop, as long as the disk is fast.
@@ -65,7 +65,7 @@ class Threads:
         self._large = ThreadPoolExecutor(_LARGE_THREADS, thread_name_prefix="store-large")
 
     def close(self) -> None:
-        """Waits for all work that was started or submitted."""
+        """Waits for all started or submitted work."""
         for pool in (*self._pools.values(), self._large):
             pool.shutdown()
 
@@ -87,7 +87,7 @@ class Threads:
     async def run_small(self, lane: Lane, work: Callable[[], T], size_bytes: int) -> T:
         """Runs small work at once if the disk is fast, else like `run`.
 
-        Large work has its own pool, so that it delays no other commit.
+        Large work has its own pool, so it delays no other commit.
         """
         if lane is Lane.COMMIT and size_bytes > LARGE_BYTES:
             return await run_in(self._large, work)

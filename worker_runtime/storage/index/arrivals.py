@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 class Arrivals:
-    """A clock in nanoseconds that continues from the newest stored file.
+    """A clock in nanoseconds. It continues from the newest stored file.
 
     The time between two processes is left out, so files seem younger than they are and stay longer.
     """
@@ -26,6 +26,6 @@ class Arrivals:
         self._offset_ns = max(newest_ns, at_least_ns + 1) - clock()
 
     def now_ns(self) -> int:
-        """The arrival time of a file that has just been moved into place. Call it in the order of arrival."""
+        """The arrival time of a file just moved into place. Call it in the order of arrival."""
         self.newest_ns = self._offset_ns + self._clock()
         return self.newest_ns

@@ -66,7 +66,7 @@ class ReadOnlyDatabase:
         return value
 
     def scan(self, prefix: bytes) -> Iterator[tuple[str, bytes]]:
-        """Entries whose keys start with `prefix`. The yielded keys omit the prefix."""
+        """Entries with keys that start with `prefix`. The yielded keys omit the prefix."""
         entries = scan(self._db, prefix)
         while True:
             with self._readable():
@@ -77,7 +77,7 @@ class ReadOnlyDatabase:
 
     @contextlib.contextmanager
     def _readable(self) -> Iterator[None]:
-        """Raises IntegrityError: with half an index, recovery would delete the files that the other half names."""
+        """Raises IntegrityError: with half an index, recovery would delete the files of the other half."""
         try:
             yield
         except Exception as error:  # the binding has no narrower exception class
@@ -91,8 +91,8 @@ class Database(ReadOnlyDatabase):
     process has it open; NoSpaceError, InvalidSettingError, UnavailableError.
 
     `boot_id`: if it differs from the one at the last write, unsynced entries may be gone. A separate file records how
-    much was written (written.py). If that file is missing, the database continues with what can be read, and deletes
-    the store's identity (`m/store_uuid`).
+    much was written (written.py). If it is missing, the database continues with the readable entries, and deletes the
+    store's identity (`m/store_uuid`).
     """
 
     def __init__(self, path: Path, boot_id: str) -> None:
@@ -163,7 +163,7 @@ class Database(ReadOnlyDatabase):
     def reopen(self) -> None:
         """Reopen the database.
 
-        RocksDB accepts no more writes after one that found the disk full, until it is reopened.
+        After a write to a full disk, RocksDB accepts no more writes until it is reopened.
         """
         super().close()
         with _opening(self.path):
@@ -186,7 +186,9 @@ def _open(path: Path) -> Rdict:
 
 @contextlib.contextmanager
 def _opening(path: Path) -> Iterator[None]:
-    """Translate errors of the system and of the binding, which has no narrower exception class, into Rhino's errors."""
+    """Translates errors of the system and of the binding into Rhino's errors. The binding has no narrower exception
+    class.
+    """
     try:
         yield
     except RhinoError:

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 class JobDurability:
     """Durability by job, learnt from groups and kept in the index.
 
-    A job that is not known yet gets the stronger durability: its first files may arrive before its group.
+    An unknown job gets the stronger durability: its first files may arrive before its group.
     """
 
     def __init__(self, index: Index, syncer: Syncer) -> None:

@@ -12,7 +12,7 @@ Keys (parts joined by `+` are separated by a NUL byte):
 
 Values are lists to which a newer Rhino may append; unknown items are ignored. Writes reach the operating system before
 they return, so they survive kill -9 of the process. `sync` makes them survive a power loss as well. An index that has
-lost some of its records does not open (database.py).
+lost records does not open (database.py).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class IndexReader:
-    """Reads an index. Raises IntegrityError for records that cannot be read."""
+    """Reads an index. Raises IntegrityError for unreadable records."""
 
     def __init__(self, entries: ReadOnlyDatabase) -> None:
         self._entries = entries
@@ -59,7 +59,7 @@ class IndexReader:
         self._lineages.loaded()
 
     def first_snapshots(self) -> Iterator[tuple[StoreId, Version]]:
-        """Versions 1 that had a snapshot that is no longer here."""
+        """Versions 1 whose snapshot is no longer here."""
         for key, _ in self._entries.scan(b"v/"):
             path, _, checkpoint_id = key.partition("\0")
             if (store := self._store_of(path)) is not None:
@@ -85,14 +85,14 @@ class IndexReader:
         return {store: Version(*json.loads(value)[:2]) for store, value in found if store is not None}
 
     def durabilities(self) -> dict[str, Durability]:
-        """A durability that only a newer Rhino knows counts as the stronger one."""
+        """A durability known only to a newer Rhino counts as the stronger one."""
         return {
             job: known_value(Durability, value.decode(), f"durability of job {job}", Durability.SYNCED)
             for job, value in self._entries.scan(b"d/")
         }
 
     def metadata(self, key: str) -> str | None:
-        """The text that `Index.put_metadata` stored under this key, also before a restart."""
+        """The text stored under this key by `Index.put_metadata`, also before a restart."""
         value = self._entries.get(f"m/{key}".encode())
         return None if value is None else value.decode()
 
@@ -116,9 +116,7 @@ class IndexReader:
         return None if parts is None else GroupId(parts[0], int(parts[1]), int(parts[2]))
 
     def _epoch_of(self, key: str, value: bytes) -> Epoch | None:
-        """None for an epoch that no manager can have issued: it would exceed every epoch that a manager will issue for
-        the group.
-        """
+        """None for an epoch that no manager can have issued: it would exceed all future epochs of the group."""
         epoch = Epoch(*json.loads(value)[:2])
         if is_possible(epoch):
             return epoch
@@ -133,8 +131,8 @@ class Index(IndexReader):
     """The index, opened for writing. Records are small, so they are written at once, on the event loop.
 
     Every write survives kill -9 when it returns. Every write raises NoSpaceError or IntegrityError if the index cannot
-    be written, and then has changed nothing. A second process that opens the index fails, so two sidecars cannot share
-    one data folder. Opening raises like `Database`.
+    be written, and then has changed nothing. A second process fails to open the index, so two sidecars cannot share one
+    data folder. Opening raises like `Database`.
     """
 
     def __init__(self, path: Path, disk: Disk, boot_id: str = "") -> None:
@@ -169,8 +167,8 @@ class Index(IndexReader):
     def delete_files(self, store: StoreId, names: Iterable[str], oldest_base: int | None = 0) -> None:
         """Deletes the records of these files atomically.
 
-        `oldest_base`: number of the oldest version in any remaining lineage; None if no lineage remains. If a snapshot
-        of version 1 is deleted, the index still records that it existed (`first_snapshots`).
+        `oldest_base`: number of the oldest version in any remaining lineage; None if no lineage remains. The index
+        still records the existence of a deleted snapshot of version 1 (`first_snapshots`).
         """
         batch = WriteBatch(raw_mode=True)
         for name in names:
@@ -207,7 +205,7 @@ class Index(IndexReader):
     # ------------------------------------------------------------ epochs, floors, jobs, metadata
 
     def put_epoch(self, group: GroupId, epoch: Epoch, members: Iterable[str] = ()) -> None:
-        """Persist the epoch and its members' ids. Nothing that depends on it may be done if this raises."""
+        """Persist the epoch and its members' ids. If this raises, nothing may be done under the epoch."""
         hit("store.epoch.before")
         self._put(f"epoch of {group}", f"e/{group}".encode(), json.dumps([*epoch, *members]).encode())
         hit("store.epoch.after")

@@ -1,4 +1,4 @@
-"""Long lineages in the index: each version has a pointer to the preceding one, under a key that all changelogs share.
+"""Long lineages in the index: each version has a pointer to the preceding one, under one key for all changelogs.
 
 A record then contains the length of its lineage and its last version: a few bytes instead of a list that grows as long
 as the query runs without a snapshot. Short lineages stay in the record.
@@ -30,7 +30,7 @@ class Lineages:
         self._links.setdefault(store, {})[version] = Version(*json.loads(value)[:2])
 
     def encode(self, store: StoreId, lineage: Sequence[Version]) -> tuple[Any, list[tuple[Version, bytes]]]:
-        """The record's lineage as JSON, and the pointers that must be written with it."""
+        """The record's lineage as JSON, and the pointers to write with it."""
         if len(lineage) < LONG:
             return plain(lineage), []
         links, versions = self._links.get(store, {}), list(lineage)
@@ -70,7 +70,7 @@ class Lineages:
         self._ends = {}
 
     def below(self, store: StoreId, number: int | None) -> list[Version]:
-        """Versions up to `number` that have a pointer; all if None."""
+        """Versions up to `number` with a pointer; all if None."""
         return [v for v in self._links.get(store, ()) if number is None or v.version <= number]
 
     def dropped(self, store: StoreId, versions: Sequence[Version]) -> None:

@@ -32,12 +32,12 @@ class NewestVersions:
             self._written.pop(store, None)
 
     def held(self, group: GroupId) -> list[StoreVersion]:
-        """Per store, the newest version that opens here."""
+        """Per store, the newest version held here."""
         newest = ((store, self._newest_held(store)) for store in self._catalogue.stores(group))
         return [StoreVersion(store, held) for store, held in newest if held is not None]
 
     def written(self, group: GroupId) -> list[StoreVersion]:
-        """Per store, the highest committed version that an executor of this worker wrote."""
+        """Per store, the highest committed version of an executor of this worker."""
         newest = ((store, self._newest_written(store)) for store in self._catalogue.stores(group))
         return [StoreVersion(store, written) for store, written in newest if written is not None]
 

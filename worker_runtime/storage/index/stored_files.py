@@ -1,4 +1,4 @@
-"""The files that a store has: their records, their catalogue, and which of them are listed."""
+"""The files of a store: their records, their catalogue, and whether each is listed."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class StoredFiles:
         return [*self._renamed(entry), *(self._namesakes(entry, [source]) if source else [])]
 
     def hard_links(self, entry: FileEntry) -> list[StoredFile]:
-        """Stored files that are the same file on disk, those of branches included: damage to one damages all."""
+        """Stored files with the same inode on disk, also those of branches: damage to one damages all."""
         places = (
             entry.store._replace(job=job, operator=operator)
             for job, operator in self._operator_files
@@ -154,7 +154,7 @@ class StoredFiles:
     # ------------------------------------------------------------ visibility
 
     def hide_incomplete(self, store: StoreId, gone: Iterable[str]) -> None:
-        """Hide snapshots that name a removed file. The machine lists them again once the file is back."""
+        """Hides snapshots with a removed data file. The machine lists them again once the file is back."""
         missing = set(gone)
         for entry in list(self.catalogue.store(store).entries()):
             if not missing.isdisjoint(entry.references):
@@ -169,8 +169,8 @@ class StoredFiles:
     def set_visible(self, store: StoreId, name: str, *, visible: bool) -> None:
         """Lists the file, or lists it no longer.
 
-        If the index cannot be written, this lasts until the process ends: after a restart, Prepare lists what is
-        committed.
+        If the index cannot be written, this lasts until the process ends: after a restart, Prepare lists committed
+        files.
         """
         record = self._records.get((store, name))
         if record is None or record.visible is visible:

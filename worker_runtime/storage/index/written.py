@@ -1,7 +1,7 @@
 """Records how much of an index was written, and how much is certainly on disk, in a small file beside the index.
 
 RocksDB mistakes a damaged record of its log for the torn end of a killed process, and drops it with all later records.
-An index with fewer entries than this file requires has lost records in that way.
+An index with fewer entries than this file requires has lost records in this way.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _LAYOUT = struct.Struct(">16sQQI")  # boot, written, synced, and the crc32 of th
 class Written:
     """Two of RocksDB's sequence numbers.
 
-    `record` follows each write; written entries survive the process. `synced` follows each sync; synced entries
-    survive a power loss. The recorded numbers may be too low, never too high: the file reaches the disk only when
-    someone syncs it. The file is locked, so that only one process at a time uses the index. Safe for any thread.
+    `record` follows each write; written entries survive the process. `synced` follows each sync; synced entries survive
+    a power loss. The recorded numbers may be too low, never too high: the file reaches the disk only when someone syncs
+    it. The file is locked: only one process at a time uses the index. Safe for any thread.
 
     `required`: the number that an index must have at the start. It is the written number, or the synced number after a
     reboot. None: the file is damaged. `known` is false if the file is new.
@@ -69,13 +69,13 @@ class Written:
             sync_folder(self._path.parent)
 
     def record(self, number: int) -> None:
-        """Records what has been written. Raises OSError."""
+        """Records the written number. Raises OSError."""
         with self._lock:
             self._number = number
             self._save()
 
     def synced(self, number: int) -> None:
-        """Records what is on disk. Raises OSError."""
+        """Records the synced number. Raises OSError."""
         with self._lock:
             self._synced = max(self._synced, number)
             self._save()

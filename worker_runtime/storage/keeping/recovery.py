@@ -37,8 +37,8 @@ _TEMPORARY = re.compile(r"^([0-9a-f]{32}|[0-9a-f]{40}(\.[0-9a-f]{32})?|verify-\w
 class Recovered:
     """The content of the data folder, as a start has found it.
 
-    `records`: files that are certainly here. `same_boot`: the machine has not been rebooted since the last start.
-    `partly_read`: after a reboot, only files that may not have been on disk were read.
+    `records`: files certainly here. `same_boot`: the machine has not been rebooted since the last start. `partly_read`:
+    after a reboot, only doubtful files were read.
     """
 
     boot_id: str
@@ -53,8 +53,8 @@ class Recovered:
 def open_index(layout: Layout, disk: Disk, boot_id: str, *, empty_store: bool) -> Index:
     """Opens the index. On a full disk, first deletes unfinished files.
 
-    Raises PreconditionError if the index is lost, and IntegrityError if it is damaged, unless the files that it named
-    may be deleted (`empty_store`). Raises AlreadyThereError while another process has the index open, NoSpaceError.
+    Raises PreconditionError if the index is lost, and IntegrityError if it is damaged, unless its files may be deleted
+    (`empty_store`). Raises AlreadyThereError while another process has the index open, NoSpaceError.
     """
     stored = None if (layout.index / "CURRENT").exists() else next(_stored(layout), None)
     if stored is not None and not empty_store:
@@ -78,7 +78,7 @@ def open_index(layout: Layout, disk: Disk, boot_id: str, *, empty_store: bool) -
 
 
 def clear_temporary(layout: Layout, *more: Path) -> None:
-    """Deletes what earlier sessions and transfers have left. Needs neither the index nor disk space."""
+    """Deletes the remains of earlier sessions and transfers. Needs neither the index nor disk space."""
     for folder in (layout.tmp, layout.preallocated, layout.inbox, *more):
         for path in list(folder.iterdir()):
             if not _TEMPORARY.match(path.name):
@@ -128,7 +128,7 @@ def recover_folder(layout: Layout, index: Index, boot_id: str, *, failed: bool) 
 def recover(layout: Layout, index: Index, boot_id: str, doubtful_after_ns: int | None) -> list[StoredFile]:
     """The files that are certainly here. Drops index records without an intact file, and files without a record.
 
-    Checks every byte of files that arrived after `doubtful_after_ns`, and of files whose time has changed.
+    Checks every byte of files that arrived after `doubtful_after_ns`, and of files with a changed time.
     """
     records = list(index.files())
     doubtful = {id(r) for r in records if doubtful_after_ns is not None and r.arrived_ns > doubtful_after_ns}
@@ -157,7 +157,7 @@ def _sound(layout: Layout, record: StoredFile, *, deep: bool) -> bool:
 
 
 def _remove_orphans(layout: Layout, kept: Iterable[StoredFile]) -> int:
-    """Deletes files that never got into the index, and empty folders. Returns the number of files."""
+    """Deletes files without an index record, and empty folders. Returns the number of files."""
     known = {layout.path(record.entry.store, record.entry.name) for record in kept}
     orphans = [path for path in _stored(layout) if path not in known]
     for path in orphans:
@@ -192,7 +192,7 @@ def _is_stored(relative: Path) -> bool:
 
 
 def boot_id() -> str:
-    """An id that changes with every boot of the machine. After a boot, unsynced bytes may be gone."""
+    """An id of the machine's boot: each boot has another one. After a boot, unsynced bytes may be gone."""
     return _BOOT_ID.read_text().strip()
 
 

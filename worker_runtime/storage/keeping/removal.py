@@ -1,7 +1,7 @@
-"""Removes files from a store: files that no version needs, damaged files, files of forgotten jobs.
+"""Removes files from a store: unneeded files, damaged files, files of forgotten jobs.
 
 A file first leaves the index, then moves to the trash, and then is deleted. If the process dies in between, the next
-start deletes what the index does not name.
+start deletes all files that are not in the index.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from worker_runtime.storage.keeping.trash import Trash
 
 
 class Removal:
-    """Deletes what other parts have decided to delete."""
+    """Deletes the files that other parts have decided on."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Removal:
             await self.delete(store, trashed)
 
     def take_out(self, store: StoreId, names: Iterable[str]) -> list[Path]:
-        """The first half of `remove`, which does not wait: the files do not count any more. Return what to `delete`.
+        """The first half of `remove`, without a wait: the files do not count any more. Returns the paths to `delete`.
 
         Raises NoSpaceError, IntegrityError if the index cannot be written: nothing is removed then.
         """

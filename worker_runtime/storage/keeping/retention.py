@@ -1,4 +1,4 @@
-"""Decides what a store must keep: by floors, and files that are in use. removal.py deletes the rest."""
+"""Decides on the files to keep in a store: by floors, and by use. removal.py deletes the rest."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Retention:
         return [StoreVersion(store, floor) for store, floor in self._floors.items() if store.group == group]
 
     def raise_floor(self, store: StoreId, floor: Version) -> bool:
-        """Raises the floor, which never falls. Returns true if it changed."""
+        """Raises the floor. It never falls. Returns true if it changed."""
         current = self._floors.get(store)
         if raise_floor(current, floor) == current:
             return False
@@ -93,7 +93,7 @@ class Retention:
     # ------------------------------------------------------------ exceptions
 
     def protecting(self, store: StoreId, names: Collection[str]) -> AbstractContextManager[None]:
-        """Keeps these files meanwhile: a zip that names them is being taken over."""
+        """Keeps these files meanwhile: their zip is being taken over."""
         return self._protecting([(store, name) for name in names]) if names else _NOTHING
 
     @contextlib.contextmanager
@@ -106,13 +106,13 @@ class Retention:
             self._protected = +self._protected
 
     def protected(self, store: StoreId) -> set[str]:
-        """Names that are referenced by a zip that is being taken over."""
+        """Names referenced by a zip during its takeover."""
         return {name for of, name in self._protected if of == store}
 
     # ------------------------------------------------------------ decisions
 
     def inventory(self, group: GroupId) -> list[FileEntry]:
-        """The files of a group that other workers may need: all that the floors here do not release."""
+        """The files of a group for other workers: all files not released by the floors here."""
         found: list[FileEntry] = []
         for store, catalogue in self._catalogue.stores(group).items():
             kept = kept_names(catalogue, self.floor(store))

@@ -1,4 +1,4 @@
-"""One scrub: its progress, its findings, and their form that survives a restart."""
+"""One scrub: its progress, its findings, and their persistent form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Key = tuple[StoreId, str]
 
 
 class Damage(NamedTuple):
-    """A damaged or missing file. `references`: the data files that it names, if it is a zip."""
+    """A damaged or missing file. `references`: its data files, if it is a zip."""
 
     store: StoreId
     name: str
@@ -22,7 +22,7 @@ class Damage(NamedTuple):
 
 @dataclass(slots=True)
 class ScrubRound:
-    """Mutable state of a scrub. `number` 0 means that none has run yet. Times are milliseconds since the epoch."""
+    """Mutable state of a scrub. `number` 0: none has run yet. Times are milliseconds since the epoch."""
 
     number: int = 0
     running: bool = False
@@ -43,7 +43,7 @@ class ScrubRound:
     def next(self, *, full_pace: bool, total_bytes: int, started_ms: int, damaged: list[Damage]) -> ScrubRound:
         """A new scrub from the beginning.
 
-        `damaged`: files that earlier scrubs found and that are still missing here. They remain errors.
+        `damaged`: files found by earlier scrubs and still missing here. They remain errors.
         """
         return ScrubRound(
             number=self.number + 1,

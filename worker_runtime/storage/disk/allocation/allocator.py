@@ -1,4 +1,4 @@
-"""How new files get their inodes and their disk space: the one door to what makes ext4 faster.
+"""Inodes and disk space of new files: the one door to what makes ext4 faster.
 
 Preallocated files (preallocated.py), folders far apart on the disk (spread_folders.py), reserved space (fallocate.py).
 docs/benchmarks/results.md has the gain of each.
@@ -34,7 +34,7 @@ class FileAllocator:
     def create(self, size_bytes: int, name: Callable[[], Path]) -> tuple[Path, int]:
         """An empty file for so many bytes, and its descriptor, open for writing.
 
-        `name` gives the path of a file that is not preallocated. Raises OSError.
+        `name` gives the path of a file if none is preallocated. Raises OSError.
         """
         made = self._preallocated.take() if size_bytes <= PREALLOCATED_BYTES_MAX else None
         if made is not None:
@@ -59,7 +59,7 @@ _TOP_DIRECTORY = 0x00020000  # FS_TOPDIR_FL, `chattr +T`
 
 
 def spread_subfolders(folder: Path) -> None:
-    """Sets the mark. It is only a hint: a file system that does not support it refuses, and nothing changes."""
+    """Sets the mark. It is only a hint: a file system without support for it refuses, and nothing changes."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         flags = array.array("l", [0])

@@ -1,7 +1,7 @@
 """Reserves disk space for a file before its bytes arrive.
 
 The file system then allocates the space once, not page by page as bytes are written. This makes writing cheaper on
-ext4, and a disk that is too full reports it at once.
+ext4, and a full disk is reported at once.
 """
 
 from __future__ import annotations

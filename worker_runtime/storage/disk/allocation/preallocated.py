@@ -1,7 +1,7 @@
 """Preallocated empty temporary files. Creating a file on a busy ext4 is slow, and a commit would wait for it.
 
-The files are in folders of their own, which every start removes. When creating files in a folder becomes slow, a new
-folder is used, which lies elsewhere on the disk (spread_folders.py). Safe for any thread.
+The files are in folders of their own. Every start removes these. When creating files in a folder becomes slow, a new
+folder elsewhere on the disk is used (spread_folders.py). Safe for any thread.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class PreallocatedFiles:
     def _fill(self) -> None:
         """Creates files until enough are ready.
 
-        Errors of the disk are ignored here: callers that create their own files meet them.
+        Errors of the disk are ignored here: callers meet them when they create their own files.
         """
         try:
             folder, before, started = self._settled(), self._created, time.thread_time()
@@ -93,7 +93,7 @@ class PreallocatedFiles:
         return self._folder
 
     def _leave(self) -> None:
-        """Stops using the present folder. Removes earlier folders from which all files have been taken."""
+        """Stops using the present folder. Removes earlier folders after all their files have been taken."""
         with self._lock:
             if self._folder is not None:
                 self._former.append(self._folder)
