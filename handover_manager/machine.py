@@ -46,8 +46,8 @@ AGAIN_S = 0.25  # after a view with effects, or a refused change of a group: tim
 class HandoverCore:
     """Plans and drives handovers, and keeps the map of desired workers of every job.
 
-    `started` is the monotonic time at which this process started. `wall_offset_s` is wall clock minus monotonic time.
-    `adapted`: what the journal has of adaptation.
+    `started` is the monotonic start time of this process. `wall_offset_s` is wall clock minus monotonic time.
+    `adapted`: the journal's records of adaptation.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class HandoverCore:
         return predict(plan, measurements, rate, wait_s)
 
     def check_forgettable(self, name: str, *, now: float) -> str:
-        """The id of a job that may be forgotten: it does not run, and no handover moves it. Changes nothing.
+        """The id of a forgettable job: it does not run, and no handover moves it. Changes nothing.
 
         Raises PreconditionError, also soon after the start, when drivers may not have reported yet.
         """
@@ -141,13 +141,13 @@ class HandoverCore:
         return job
 
     def may_return(self, job: Job, *, now: float) -> bool:
-        """Whether no driver runs the job, and one that was lost may come back."""
+        """Whether no driver runs the job, and a lost one may come back."""
         return job.run.may_return(now - SETTLE_S)
 
     def drain_state(self, worker: str, *, now: float) -> DrainView:
         """Whether the worker can be removed. Raises UnknownError.
 
-        A query whose driver was lost some time ago counts as stopped: nothing moves it, and a later start loads its
+        Some time after the loss of its driver, a query counts as stopped: nothing moves it, and a later start loads its
         state.
         """
         settled, running = now >= self._settled_at, self._runs.running(now - SETTLE_S)
@@ -158,7 +158,7 @@ class HandoverCore:
         check_enough(worker, self.view)
 
     def explain(self, name: str, virtual_node: str) -> Explanation:
-        """Explains where a virtual node is.
+        """Explains the place of a virtual node.
 
         Raises UnknownError and InvalidRequestError for the job or the virtual node.
         """
@@ -256,7 +256,7 @@ class HandoverCore:
         assert not [job for job in self.jobs.all() if job.run.session is not None and self.deletions.get(job.job)]
 
     def _observe(self, view: ClusterView, now: float) -> list[ev.Effect]:
-        """Does everything that the view allows, and everything that has become due."""
+        """Does everything possible with the view, and everything due."""
         self.view, self._seen_at = self._presume(view, now), now
         seen = [*self._execution.observe(self.view, now), *self.jobs.refresh(self.view), *self._runs.expire(now)]
         if now >= self._settled_at:
@@ -281,7 +281,7 @@ class HandoverCore:
         return [*done, *(self._acted(now, history.FORGET, event.by, name, detail=detail) if done else [])]
 
     def _forget_temporary(self, now: float) -> list[ev.Effect]:
-        """Forgets jobs whose checkpoint Spark has deleted: no run can go on with their state."""
+        """Forgets jobs with a checkpoint deleted by Spark: no run can go on with their state."""
         effects: list[ev.Effect] = []
         for job in self._runs.without_checkpoint(now - SETTLE_S):
             if self.deletions.get(job.job) is None:
@@ -298,7 +298,7 @@ class HandoverCore:
     def _start(
         self, handover_id: str, plan: Plan, deadline_s: float, view: ClusterView, now: float, by: str
     ) -> list[ev.Effect]:
-        """Begins a handover, which becomes history."""
+        """Begins a handover, and adds it to the history."""
         done = self._execution.start(handover_id, plan, deadline_s, view, now, by)
         return [*done, *self._about(handover_id, now, history.HANDOVER, by)]
 
@@ -319,7 +319,7 @@ class HandoverCore:
         return [*settled, *self.jobs[event.job].push_again(self.view)]
 
     def _presume(self, view: ClusterView, now: float) -> ClusterView:
-        """Adds workers that have not registered since the start as reachable, until SETTLE_S is over.
+        """Adds workers without a registration since the start as reachable, until SETTLE_S is over.
 
         Without this a restart of the manager would make them look lost.
         """

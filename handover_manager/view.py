@@ -14,7 +14,7 @@ Standing = frozenset[tuple[str, str, bool, bool]]  # of each worker: id, host, w
 
 
 class TaskGroup(NamedTuple):
-    """All stateful operators that run in one task, named by the lowest operator id."""
+    """All stateful operators of one task, named by the lowest operator id."""
 
     task_group: int
     operators: tuple[int, ...]
@@ -41,9 +41,9 @@ class WorkerSeen:
 
 @dataclass(frozen=True, slots=True)
 class GroupSeen:
-    """A replica group, and the bytes that each worker stores of it, whether or not it is a member.
+    """A replica group, and the bytes of it on each worker, member or not.
 
-    `sources` are workers that may have versions that no whole member has.
+    `sources` are workers that may have versions absent from all whole members.
     """
 
     group: ReplicaGroup
@@ -68,13 +68,13 @@ class ClusterView:
     """One snapshot of the cluster.
 
     `presumed`: workers that count as reachable, because they may not have registered with a new manager yet.
-    `asked_at`: monotonic time of the snapshot. It may lack a group change that was answered later. `revisions`: for
-    each job a number that rises whenever one of its groups changes, apart from stored bytes. It is 0 for a job without
-    groups. None: unknown. `editions`: for each group a number that is another one whenever the group, or what a worker
-    stores of it, has changed; as `stored_bytes`, it is that of the time of the access. None: unknown.
-    `members`: ids of all workers that are a member of some group. None: to be found in `groups`. `copy_decisions`: for
-    a group and a worker why its copy is there, if the correlation of loads decided. `ungrouped`: for a worker the
-    groups of which it stores files and that do not exist: the journal was lost, and no query has asked for them since.
+    `asked_at`: monotonic time of the snapshot. It may lack a group change answered later. `revisions`: for each job a
+    number. It rises whenever one of its groups changes, apart from stored bytes. It is 0 for a job without groups.
+    None: unknown. `editions`: for each group a number. It changes with the group and with a worker's files of it; like
+    `stored_bytes`, it is of the time of the access. None: unknown. `members`: ids of the members of all groups. None:
+    to be found in `groups`. `copy_decisions`: for a group and a worker the reason for its copy, if the correlation of
+    loads decided. `ungrouped`: for a worker the groups of its files that do not exist: the journal was lost, and no
+    query has asked for them since.
     """
 
     workers: Mapping[str, WorkerSeen] = field(default_factory=dict)
@@ -88,13 +88,13 @@ class ClusterView:
     ungrouped: Mapping[str, Collection[GroupId]] = field(default_factory=dict)
 
     def all_members(self) -> Collection[str]:
-        """Ids of all workers that are a member of some group."""
+        """Ids of the members of all groups."""
         if self.members is not None:
             return self.members
         return {m.worker.worker_id for seen in self.groups.values() for m in seen.group.members}
 
     def standing(self) -> Standing:
-        """The properties of workers on which maps of desired workers depend."""
+        """The properties of workers behind maps of desired workers."""
         workers = {(name, w.worker.host, self.reachable(name), w.draining) for name, w in self.workers.items()}
         return frozenset(workers | {(name, "", True, False) for name in self.presumed if name not in self.workers})
 
@@ -107,13 +107,13 @@ class ClusterView:
         return seen is not None and seen.draining
 
     def being_drained(self) -> list[str]:
-        """Draining workers that still hold copies. One that is empty, or was taken away, may stay marked for ever."""
+        """Draining workers with copies. An empty or vanished one may stay marked for ever."""
         draining = [name for name in self.workers if self.draining(name) and self.reachable(name)]
         members = self.all_members() if draining else ()
         return sorted(name for name in draining if name in members)
 
     def known(self, groups: Iterable[GroupId]) -> list[GroupSeen]:
-        """Those of `groups` that exist."""
+        """The existing ones of `groups`."""
         return [self.groups[g] for g in groups if g in self.groups]
 
     def is_longer(self, seen: GroupSeen) -> bool:
@@ -125,7 +125,7 @@ class ClusterView:
         return len(staying) > seen.group.settings.replication_factor + 1
 
     def holders(self, groups: Iterable[GroupId]) -> list[str]:
-        """Reachable workers that are whole members of every existing one of `groups`, in chain order."""
+        """Reachable whole members of every existing one of `groups`, in chain order."""
         seen = self.known(groups)
         if not seen:
             return []

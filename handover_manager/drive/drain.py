@@ -15,7 +15,7 @@ NAMED_MAX = 8  # maximum number of names in one blocker
 
 
 def check_enough(worker: str, view: ClusterView) -> None:
-    """Raises TooFewWorkersError if the other workers cannot take all copies that the groups of this worker need."""
+    """Raises TooFewWorkersError if the other workers cannot take all copies of this worker's groups."""
     for lacking in _lacking_workers(worker, view):
         raise TooFewWorkersError(lacking)
 
@@ -44,7 +44,7 @@ def drain_state(
 ) -> DrainView:
     """Whether `worker` can be removed.
 
-    `running`: jobs that a driver runs, or whose driver may come back. `handovers`: the active ones. `names`: of
+    `running`: jobs with a driver, or with a lost driver that may come back. `handovers`: the active ones. `names`: of
     queries, by id. `settled`: drivers and workers have had time to report since the start of the manager. Raises
     UnknownError.
     """
@@ -100,9 +100,9 @@ def _concerns(seen: GroupSeen, worker: str) -> bool:
 
 
 def _has_copies(seen: GroupSeen, worker: str, view: ClusterView) -> bool:
-    """Whether enough other workers have whole copies: live members that are not draining, as many as the job asks for.
+    """Whether enough other workers have whole copies: live members, not draining, as many as the job asks for.
 
-    False also while the worker is a source: it may have versions that no whole member has.
+    False also while the worker is a source: it may have versions absent from all whole members.
     """
     if worker in seen.sources:
         return False

@@ -17,7 +17,7 @@ MEASUREMENTS_PREFIX = "handover_manager/figures/"
 class StepMeasurement(NamedTuple):
     """A confirmed step: seconds from its marker to its confirmation, and its pause.
 
-    The pause is the time by which its slowest batch took longer than usual, in seconds. None: unknown.
+    The pause is the excess of its slowest batch over the usual time, in seconds. None: unknown.
     """
 
     confirm_s: float
@@ -25,7 +25,7 @@ class StepMeasurement(NamedTuple):
 
 
 class CopyMeasurement(NamedTuple):
-    """Bytes that targets received before a marker, and how long that took in seconds."""
+    """Bytes received by targets before a marker, and their time in seconds."""
 
     bytes: int
     seconds: float

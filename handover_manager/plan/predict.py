@@ -13,7 +13,7 @@ def predict(plan: Plan, measurements: Measurements, rate: float | None, wait_s: 
     """The plan with predictions of each step and of the total, from former measurements.
 
     `rate` is in bytes per second, from copies made before a marker. `wait_s` are the seconds until the requested start.
-    A step is prepared while the step before settles, so only the part of the copying that takes longer counts.
+    A step is prepared while the step before settles, so only the excess of the copying counts.
     """
     strategy = plan.strategy
     batch_s, confirm_s, pause_s = measurements.batch_s, measurements.confirm_s, measurements.pause_s

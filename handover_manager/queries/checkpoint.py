@@ -13,8 +13,8 @@ _DEFAULT_PORTS = {"hdfs": ":8020"}
 def canonical(location: str) -> str:
     """One spelling for `file:/x`, `file:///x/`, `/x` and `rhino://file/x`, as Hadoop writes it: `file:/x`.
 
-    A query checkpoint at `rhino://<scheme>@<authority>/<path>` keeps its logs at `<scheme>://<authority>/<path>`. A
-    text that is not an absolute location is returned unchanged.
+    A query checkpoint at `rhino://<scheme>@<authority>/<path>` keeps its logs at `<scheme>://<authority>/<path>`. Any
+    text but an absolute location is returned unchanged.
     """
     match = _LOCATION.match(location)
     if match is None:

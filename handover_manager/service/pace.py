@@ -1,4 +1,4 @@
-"""Limits how fast one driver may name queries that the manager does not know: each of them is journalled for ever."""
+"""Limits the rate of one driver's queries unknown to the manager: each of them is journalled for ever."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ CALLERS_MAX = 1000
 
 
 class Pace:
-    """By caller. Of more callers than it has room for, the one that has been quiet longest is forgotten."""
+    """By caller. If there is no room for another one, the caller silent for the longest time is forgotten."""
 
     def __init__(self) -> None:
         self._even_at: OrderedDict[str, float] = OrderedDict()  # when the caller may again name AT_ONCE
 
     def wait_s(self, caller: str, now: float) -> float:
-        """The seconds that the caller must wait for one more query, which counts from this call on."""
+        """The caller's waiting time for one more query, in seconds. The query counts from this call on."""
         even_at = max(self._even_at.pop(caller, now), now) + EVERY_S
         self._even_at[caller] = even_at
         if len(self._even_at) > CALLERS_MAX:

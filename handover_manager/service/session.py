@@ -1,4 +1,4 @@
-"""Sessions of drivers, with the effects that wait to be sent. Only the newest map of each job waits."""
+"""Sessions of drivers, with the effects to be sent. Only the newest map of each job waits."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ LATE_MAX = 2  # executors of one application: with more of them, it is not the l
 
 
 class Session:
-    """A driver's session. A newer map of a job replaces one that has not been sent yet.
+    """A driver's session. A newer map of a job replaces an unsent one.
 
-    `late`: executors that Spark has removed because their heartbeats came too late.
-    `token` is known to this driver only. `replaced`: the driver has a newer session, so this one must end.
+    `late`: executors removed by Spark because of late heartbeats. `token` is known to this driver only. `replaced`: the
+    driver has a newer session, so this one must end.
     """
 
     def __init__(self, number: int, hello: pb.DriverHello, token: str, principal: str = "") -> None:

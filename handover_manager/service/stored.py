@@ -37,7 +37,7 @@ R = TypeVar("R", bound=Record)
 
 
 def persist(journal: Journal, effects: Iterable[ev.Effect]) -> None:
-    """Journals everything that the effects ask for, as one write. It is on disk when this returns."""
+    """Journals all requests of the effects, as one write. It is on disk when this returns."""
     newest = {effect.key: effect.record for effect in effects if isinstance(effect, ev.Persist)}
     records = {key: record for key, record in newest.items() if record is not None}
     gone = newest.keys() - records.keys()
@@ -49,7 +49,7 @@ def persist(journal: Journal, effects: Iterable[ev.Effect]) -> None:
 def restore(values: Mapping[str, Any], *, now: float, wall_offset_s: float, policy: Policy = USUAL) -> HandoverCore:
     """The core from its records. A handover past its marker gets its full deadline again.
 
-    Raises PreconditionError for a record that only a newer version knows.
+    Raises PreconditionError for a record of a newer version.
     """
     steps = _decoded(values, STEP_PREFIX, StepRecord)
     measurements = _decoded(values, MEASUREMENTS_PREFIX, MeasurementsRecord)

@@ -30,7 +30,7 @@ def after_write(records: Iterable[Record], gone: Iterable[str]) -> None:
 
 
 def _points(records: Iterable[Record], gone: Iterable[str]) -> list[str]:
-    """The failpoints of one write, in the order in which a step passes them."""
+    """The failpoints of one write, in the order of a step."""
     found = {"forget.end" for key in gone if key.startswith(DELETION_PREFIX)}
     for record in records:
         if isinstance(record, StepRecord):

@@ -1,4 +1,4 @@
-"""The options of `rhino modify function` that say what the new version is."""
+"""The options of `rhino modify function` for the new version."""
 
 from __future__ import annotations
 
