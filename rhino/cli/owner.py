@@ -1,4 +1,4 @@
-"""`rhino owner`: says which driver may run a query."""
+"""`rhino owner`: sets the driver that may run a query."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class ForgottenJob:
 
 @dataclass(frozen=True, slots=True)
 class ForgottenWorker:
-    """`only_member`: groups whose only member is the worker. Their state is lost with it."""
+    """`only_member`: groups with the worker as only member. Their state is lost with it."""
 
     worker_id: str
     groups: int

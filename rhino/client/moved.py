@@ -1,4 +1,4 @@
-"""The call that informs the manager about the new location of a query checkpoint."""
+"""The call to inform the manager about the new location of a query checkpoint."""
 
 from __future__ import annotations
 

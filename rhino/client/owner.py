@@ -1,4 +1,4 @@
-"""The call that says which driver may run a job."""
+"""The call to set the driver that may run a job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CALL_TIMEOUT_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class JobOwner:
-    """`owner`: name in the certificate of the driver that may run the job. Empty: the next one that does."""
+    """`owner`: name in the certificate of the driver that may run the job. Empty: its next driver."""
 
     job: str
     owner: str

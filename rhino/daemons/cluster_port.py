@@ -45,7 +45,7 @@ class ClusterPort:
             listener()
 
     def _stored(self, group: GroupId) -> None:
-        """Other bytes of a group are stored, and a view that exists shows these as well."""
+        """Other bytes of a group are stored. Existing views show these as well."""
         if group in self._editions:
             self._editions[group] = next(self._numbers)
 
@@ -115,7 +115,7 @@ class ClusterPort:
 
 
 class StoredBytes(Mapping[str, int]):
-    """Bytes of a group that each worker stores, by its last report. Covers members, and other workers if present."""
+    """Bytes of a group on each worker, by its last report. Covers members, and other workers if present."""
 
     def __init__(self, core: ReplicationMachine, group: GroupId) -> None:
         self._core = core
@@ -147,7 +147,7 @@ class StoredBytes(Mapping[str, int]):
 
 
 class Ungrouped(Mapping[str, Collection[GroupId]]):
-    """Groups that do not exist and of which a worker stores files, by its last report."""
+    """Groups of a worker's files that do not exist, by its last report."""
 
     def __init__(self, core: ReplicationMachine) -> None:
         self._core = core
@@ -165,7 +165,7 @@ class Ungrouped(Mapping[str, Collection[GroupId]]):
 
 
 class Sources(Collection[str]):
-    """Workers that may have versions of a group that no whole member has, at the time of the access."""
+    """Workers that may have versions of a group absent from all whole members, at the time of the access."""
 
     def __init__(self, core: ReplicationMachine, group: GroupId) -> None:
         self._core = core

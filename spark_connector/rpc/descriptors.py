@@ -1,4 +1,4 @@
-"""Rhino's services as a protobuf descriptor set, with which the JVM side needs no generated classes."""
+"""Rhino's services as a protobuf descriptor set. With it, the JVM side needs no generated classes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rhino_pb import handover_pb2, sidecar_pb2
 
 
 def descriptor_set() -> bytes:
-    """Returns a serialized FileDescriptorSet of the files that the plugin needs, each after its imports."""
+    """Returns a serialized FileDescriptorSet of the proto files for the plugin, each after its imports."""
     ordered: dict[str, FileDescriptor] = {}
 
     def add(file: FileDescriptor) -> None:
