@@ -220,7 +220,7 @@ class Supervised:
         if self._asks:
             self._driver.let_go(self._folder.lock(str(self._asks)))
 
-    # ---- what it sees
+    # ---- its looks
 
     def _see(self) -> Seen:
         if self._me.phase is Phase.RUNNING:
@@ -274,7 +274,7 @@ class Supervised:
             self._end_seen = time.monotonic()
         return time.monotonic() - self._end_seen > BACK_S
 
-    # ---- what it does
+    # ---- its acts
 
     def _perform(self, act: Act, number: int, seen: Seen) -> tuple[bool, int]:
         """Returns whether it could, and the number of the act's restart."""
