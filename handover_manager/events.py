@@ -17,7 +17,7 @@ from rhino_model.loads import SourceLag
 
 @dataclass(frozen=True, slots=True)
 class ClusterSeen:
-    """A fresh view of the cluster. Everything that has become due by then is done."""
+    """A fresh view of the cluster. Everything due by then is done."""
 
     view: ClusterView
 
@@ -31,11 +31,10 @@ class Restarted:
 class QueryStarted:
     """A driver's session reports a running query. It does so again after every reconnect.
 
-    `unplanned`: the run has no batch and no task groups yet, so those of the former run apply. `host` is the driver's.
-    `location` is that of the query checkpoint, as Hadoop writes paths. It is empty if the driver does not report it.
-    `rhino_version` is that of the driver's jar.
-    `temporary`: Spark has made the query checkpoint, and deletes it after the run.
-    `principal` is the name in the driver's certificate. It is empty without certificates.
+    `unplanned`: the run has no batch and no task groups yet, so the groups of the former run apply. `host` is the
+    driver's. `location` is the place of the query checkpoint, as Hadoop writes paths. It is empty if the driver does
+    not report it. `rhino_version` is the version of the driver's jar. `temporary`: Spark has made the query checkpoint,
+    and deletes it after the run. `principal` is the name in the driver's certificate. It is empty without certificates.
     """
 
     session: int
@@ -88,7 +87,7 @@ class ExecutorChanged:
 
 @dataclass(frozen=True, slots=True)
 class OwnerSet:
-    """An operator says which driver may run a job. `owner`: the name in its certificate; empty: the next one."""
+    """An operator names the driver that may run a job. `owner`: the name in its certificate; empty: the next one."""
 
     job: str
     owner: str
@@ -108,11 +107,11 @@ class CheckpointMoved:
 class BatchLogged:
     """A batch in Spark's commit log, with the version of every store.
 
-    `work` covers the virtual nodes whose tasks have ended since the last report. `repeated`: a new session sends the
-    newest batch once more, because the first report may have been lost. Such a batch may have begun under any former
-    map. `floors` are the oldest versions that Spark may still load.
-    `rows`: input rows. `batch_s`: the duration of the batch in seconds. Both are 0 if the driver does not report them.
-    `trigger_s`: the trigger interval in seconds; 0: none. `lags`: of sources that report any.
+    `work` covers the virtual nodes with tasks ended since the last report. `repeated`: a new session sends the newest
+    batch once more, because the first report may have been lost. Such a batch may have begun under any former map.
+    `floors` are the oldest versions Spark may still load. `rows`: input rows. `batch_s`: the duration of the batch in
+    seconds. Both are 0 if the driver does not report them. `trigger_s`: the trigger interval in seconds; 0: none.
+    `lags`: of sources with a report of one.
     """
 
     session: int
@@ -131,7 +130,7 @@ class BatchLogged:
 
 @dataclass(frozen=True, slots=True)
 class QueryIdle:
-    """No batch of the query runs or will begin under a map older than that of `configuration_epoch`."""
+    """No batch of the query runs or will begin under a map older than `configuration_epoch`."""
 
     session: int
     job: str
@@ -141,7 +140,7 @@ class QueryIdle:
 
 @dataclass(frozen=True, slots=True)
 class WritersFound:
-    """Answers FindWriters: for each version the worker whose executors wrote it, as far as a worker claims it."""
+    """Answers FindWriters: for each version the worker with the writing executors, as far as a worker claims it."""
 
     job: str
     batch_id: int
@@ -190,7 +189,7 @@ class DrainEnded:
 
 @dataclass(frozen=True, slots=True)
 class WorkerForgotten:
-    """A user has given up the worker. The replication manager has journalled that."""
+    """A user has given up the worker. The replication manager has journalled it."""
 
     worker: str
     by: str = ""
@@ -269,7 +268,7 @@ class PushLocations:
 
 @dataclass(frozen=True, slots=True)
 class RefuseQuery:
-    """Tell the driver of `session` that this run must end, and why. No report about the run counts."""
+    """Tell the driver of `session` to end this run, with the reason. No report about the run counts."""
 
     session: int
     job: str
@@ -288,8 +287,8 @@ class ProbeSession:
 class PublishLogged:
     """Report the content of a logged batch to the replication manager.
 
-    `versions` are those that the batch names, `floors` the oldest that Spark may still load. `task_s`: seconds of the
-    task of each group, as far as they are known.
+    `versions` are the ones of the batch, `floors` the oldest Spark may still load. `task_s`: seconds of the task of
+    each group, as far as they are known.
     """
 
     job: str
@@ -322,9 +321,9 @@ class NameSettings:
 
 @dataclass(frozen=True, slots=True)
 class NameExecutors:
-    """Report to the replication manager where the executors are that run the job.
+    """Report the places of the job's executors to the replication manager.
 
-    `workers` are those of the executors that have reported their worker, `hosts` the hosts of the others.
+    `workers` come from the executors with a reported worker, `hosts` are the hosts of the others.
     """
 
     job: str
@@ -336,7 +335,7 @@ class NameExecutors:
 class FindWriters:
     """Find the writers of these versions. Each version comes with the worker to ask first ("" if unknown).
 
-    `near`: workers with executors of the job, which are asked next. Empty: not known.
+    `near`: workers with executors of the job, asked next. Empty: not known.
     """
 
     job: str
@@ -354,7 +353,7 @@ class DeleteJob:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Publish the status of a handover, which has changed."""
+    """Publish the changed status of a handover."""
 
     handover_id: str
 

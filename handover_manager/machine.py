@@ -53,8 +53,8 @@ class PlannedForget(NamedTuple):
 class HandoverCore:
     """Plans and drives handovers, and keeps the map of desired workers of every job.
 
-    `started` is the monotonic time at which this process started. `wall_offset_s` is wall clock minus monotonic time.
-    `adapted`: what the journal has of adaptation.
+    `started` is the monotonic start time of this process. `wall_offset_s` is wall clock minus monotonic time.
+    `adapted`: the journal's records of adaptation.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class HandoverCore:
         return PlannedForget(job, grace_s, grace_s if former is None else former.left_s(now))
 
     def may_return(self, job: Job, *, now: float) -> bool:
-        """Whether no driver runs the job, and one that was lost may come back."""
+        """Whether no driver runs the job, and a lost one may come back."""
         return job.run.may_return(now - SETTLE_S)
 
     def drain_state(self, worker: str, remains: Remains, *, now: float) -> DrainView:
@@ -177,7 +177,7 @@ class HandoverCore:
         return True
 
     def explain(self, name: str, virtual_node: str) -> Explanation:
-        """Explains where a virtual node is.
+        """Explains the place of a virtual node.
 
         Raises UnknownError and InvalidRequestError for the job or the virtual node.
         """
@@ -275,7 +275,7 @@ class HandoverCore:
         assert not [job for job in self.jobs.all() if job.run.session is not None and self.deletions.get(job.job)]
 
     def _observe(self, view: ClusterView, now: float) -> list[ev.Effect]:
-        """Does everything that the view allows, and everything that has become due."""
+        """Does everything possible with the view, and everything due."""
         self.view, self._seen_at = self._presume(view, now), now
         seen = [*self._execution.observe(self.view, now), *self.jobs.refresh(self.view), *self._runs.expire(now)]
         if now >= self._settled_at:
@@ -300,7 +300,7 @@ class HandoverCore:
         return [*done, *(self._acted(now, history.FORGET, event.by, name, detail=detail) if done else [])]
 
     def _forget_temporary(self, now: float) -> list[ev.Effect]:
-        """Forgets jobs whose checkpoint Spark has deleted: no run can go on with their state."""
+        """Forgets jobs with a checkpoint deleted by Spark: no run can go on with their state."""
         effects: list[ev.Effect] = []
         for job in self._runs.without_checkpoint(now - SETTLE_S):
             if self.deletions.get(job.job) is None:
@@ -317,7 +317,7 @@ class HandoverCore:
     def _start(
         self, handover_id: str, plan: Plan, deadline_s: float, view: ClusterView, now: float, by: str
     ) -> list[ev.Effect]:
-        """Begins a handover, which becomes history."""
+        """Begins a handover, and adds it to the history."""
         done = self._execution.start(handover_id, plan, deadline_s, view, now, by)
         return [*done, *self._about(handover_id, now, history.HANDOVER, by)]
 
@@ -338,7 +338,7 @@ class HandoverCore:
         return [*settled, *self.jobs[event.job].push_again(self.view)]
 
     def _presume(self, view: ClusterView, now: float) -> ClusterView:
-        """Adds workers that have not registered since the start as reachable, until SETTLE_S is over.
+        """Adds workers without a registration since the start as reachable, until SETTLE_S is over.
 
         Without this a restart of the manager would make them look lost.
         """

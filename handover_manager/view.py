@@ -14,7 +14,7 @@ Standing = frozenset[tuple[str, str, bool, bool]]  # of each worker: id, host, w
 
 
 class TaskGroup(NamedTuple):
-    """All stateful operators that run in one task, named by the lowest operator id."""
+    """All stateful operators of one task, named by the lowest operator id."""
 
     task_group: int
     operators: tuple[int, ...]
@@ -94,13 +94,13 @@ class ClusterView:
     members: Collection[str] | None = None
 
     def all_members(self) -> Collection[str]:
-        """Ids of all workers that are a member of some group."""
+        """Ids of the members of all groups."""
         if self.members is not None:
             return self.members
         return {m.worker.worker_id for seen in self.groups.values() for m in seen.group.members}
 
     def standing(self) -> Standing:
-        """The properties of workers on which maps of desired workers depend."""
+        """The properties of workers behind maps of desired workers."""
         workers = {(name, w.worker.host, self.reachable(name), w.draining) for name, w in self.workers.items()}
         return frozenset(workers | {(name, "", True, False) for name in self.presumed if name not in self.workers})
 
@@ -113,13 +113,13 @@ class ClusterView:
         return seen is not None and seen.draining
 
     def being_drained(self) -> list[str]:
-        """Draining workers that still hold copies. One that is empty, or was taken away, may stay marked for ever."""
+        """Draining workers with copies. An empty or vanished one may stay marked for ever."""
         draining = [name for name in self.workers if self.draining(name) and self.reachable(name)]
         members = self.all_members() if draining else ()
         return sorted(name for name in draining if name in members)
 
     def known(self, groups: Iterable[GroupId]) -> list[GroupSeen]:
-        """Those of `groups` that exist."""
+        """The existing ones of `groups`."""
         return [self.groups[g] for g in groups if g in self.groups]
 
     def is_longer(self, seen: GroupSeen) -> bool:
@@ -131,7 +131,7 @@ class ClusterView:
         return len(staying) > seen.group.settings.replication_factor + 1
 
     def holders(self, groups: Iterable[GroupId]) -> list[str]:
-        """Reachable workers that are whole members of every existing one of `groups`, in chain order."""
+        """Reachable whole members of every existing one of `groups`, in chain order."""
         seen = self.known(groups)
         if not seen:
             return []

@@ -12,10 +12,10 @@ _LOCATION = re.compile(r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):)?(?://(?P<autho
 
 
 def rhino_checkpoint(location: str | Path) -> str:
-    """Returns the `checkpointLocation` for a query whose state is in Rhino and whose other files are at `location`.
+    """Returns the `checkpointLocation` for a query with its state in Rhino and its other files at `location`.
 
-    Use it with Spark's own RocksDB provider, which transformWithState requires: `rhino_conf(integration="checkpoint")`.
-    "/ckpt/q" becomes "rhino://file/ckpt/q"; "hdfs://namenode:8020/q" becomes "rhino://hdfs@namenode:8020/q".
+    Use it with Spark's own RocksDB provider: `rhino_conf(integration="checkpoint")`. transformWithState requires this
+    provider. "/ckpt/q" becomes "rhino://file/ckpt/q"; "hdfs://namenode:8020/q" becomes "rhino://hdfs@namenode:8020/q".
     Raises InvalidSettingError.
     """
     text = str(location)

@@ -1,4 +1,4 @@
-"""`rhino_conf()`: the Spark settings that Rhino requires, and those for fast recovery, with the reason for each."""
+"""`rhino_conf()`: the Spark settings required by Rhino, and those for fast recovery, with the reason for each."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ SOCKET = str(DEFAULT_SOCKET)
 
 
 def join_format(spark_version: str) -> str:
-    """Returns the newest state format of stream-stream joins that this Spark allows.
+    """Returns the newest state format of stream-stream joins allowed by this Spark.
 
-    Spark 4.2 refuses format 4, which is still under development there.
+    Spark 4.2 refuses format 4: it is still under development there.
     """
     return "3" if spark_version.startswith("4.2.") else "4"
 
 
 def state_conf() -> dict[str, str]:
-    """Returns settings of the state store that Rhino, or a fair comparison with it, needs. They name no Rhino class.
+    """Returns settings of the state store for Rhino, or for a fair comparison with it. They name no Rhino class.
 
     Raises UnknownError without a supported PySpark.
     """
@@ -69,7 +69,7 @@ def recovery_conf() -> dict[str, str]:
     """Returns settings that shorten Spark's own part of a recovery, mostly fetch retries and stage resubmission.
 
     They are for clusters only. A single process cannot recover elsewhere. With a heartbeat every second, Spark would
-    also send the first ones before that process is ready, and log errors at its start.
+    also send the first ones before the process is ready, and log errors at its start.
     """
     return {
         "spark.shuffle.io.maxRetries": "1",
@@ -138,7 +138,7 @@ class CommitRules:
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Times in seconds after which Spark's side of Rhino gives up."""
+    """Time-outs of Spark's side of Rhino, in seconds."""
 
     manager_s: float = 60.0  # a starting driver waits for its manager
     commit_s: float = 60.0  # a commit waits for copies
@@ -166,16 +166,15 @@ def rhino_conf(
 ) -> dict[str, str]:
     """Returns settings for `SparkSession.builder.config(map=...)`.
 
-    `manager`: "host:port". For `local[*]` and notebooks without a manager, see `local_session`.
-    `socket`: path of the sidecar's socket on every node. "{host}" in it is replaced by the executor's host.
-    `replication_factor`: number of secondary copies.
-    `recovery`: whether to set what `recovery_conf` has. It changes timeouts and retries of the whole application.
-    `integration`: "provider" (any checkpointLocation, all operators except transformWithState) or "checkpoint" (Spark's
-    own provider, all operators, and a checkpointLocation from `rhino_checkpoint`).
-    `jar`: a file, a URL that Spark reads (text, not a Path), or "ivy://GROUP:ARTIFACT:VERSION" for a package in a Maven
-    repository; by default this package's jar, which is built if it is missing.
+    `manager`: "host:port". For `local[*]` and notebooks without a manager, see `local_session`. `socket`: path of the
+    sidecar's socket on every node. "{host}" in it is replaced by the executor's host. `replication_factor`: number of
+    secondary copies. `recovery`: whether to add the settings of `recovery_conf`. It changes timeouts and retries of the
+    whole application. `integration`: "provider" (any checkpointLocation, all operators except transformWithState) or
+    "checkpoint" (Spark's own provider, all operators, and a checkpointLocation from `rhino_checkpoint`). `jar`: a file,
+    a URL for Spark (text, not a Path), or "ivy://GROUP:ARTIFACT:VERSION" for a package in a Maven repository; by
+    default this package's jar. It is built if it is missing.
 
-    The driver's certificate is named by RHINO_DRIVER_TLS_DIR, or made from the key that RHINO_CLUSTER_KEY names.
+    The driver's certificate is named by RHINO_DRIVER_TLS_DIR, or made from the key in RHINO_CLUSTER_KEY.
 
     Raises InvalidSettingError, and UnknownError without a supported PySpark or without Java. Raises PreconditionError
     if a session without Rhino, or Spark Connect, runs in this process: it would take only some of the settings.
@@ -206,7 +205,7 @@ def application_settings(
     integration: str = "provider",
     jar: str | Path | None = None,
 ) -> dict[str, str]:
-    """The same as `rhino_conf`, for an application in another process: it does not matter what runs in this one."""
+    """The same as `rhino_conf`, for an application in another process: a session in this one does not matter."""
     _check_places(manager, socket, integration)
     require(replication_factor >= 0, "replication_factor", replication_factor, "0 or more")
     commits.check(replication_factor)

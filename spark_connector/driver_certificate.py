@@ -1,4 +1,4 @@
-"""The certificate of a Spark driver: a folder that the user names, or one made from the cluster key."""
+"""The certificate of a Spark driver: a folder named by the user, or one made from the cluster key."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _conf(folder: Path) -> dict[str, str]:
 
 
 def key_conf(key: Path, folder: Path) -> dict[str, str]:
-    """The same, with a certificate that is made from the key into this folder."""
+    """The same, with a certificate made from the key into this folder."""
     return _conf(_made(_authorities(key), folder))
 
 

@@ -1,6 +1,6 @@
-"""Facts beside a query checkpoint: small files whose names are numbers, each written once and atomically.
+"""Facts beside a query checkpoint: small files with numbers as names, each written once and atomically.
 
-A fact may name a larger file, which is written before the fact. Only this user reads and writes facts and their
+A fact may name a larger file. This file is written before the fact. Only this user reads and writes facts and their
 folders, whatever the umask is: some of them become code.
 """
 
@@ -55,7 +55,7 @@ def make_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _written(folder: Path, content: bytes) -> Iterator[Path]:
-    """Writes a file under another name, which is gone afterwards."""
+    """Writes a file under another name first. This name is gone afterwards."""
     make_folder(folder)
     temporary = folder / f".{uuid.uuid4()}.tmp"
     try:

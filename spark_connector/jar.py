@@ -1,6 +1,6 @@
 """The jar of the JVM part: found in the wheel or the user's cache, or else built with the Scala compiler of Spark.
 
-There is one jar for each minor version of Spark. Its name has that version and a hash of its inputs. The build needs
+There is one jar for each minor version of Spark. Its name has the version and a hash of its inputs. The build needs
 only Java and Spark.
 """
 
@@ -44,7 +44,7 @@ def fingerprint() -> str:
 
 
 def sources() -> list[Path]:
-    """Returns the Scala files: `rhino/`, and `seam/` in Spark's own package, for what is private to Spark."""
+    """Returns the Scala files: `rhino/`, and `seam/` in Spark's own package, for Spark's private members."""
     return sorted(SOURCES.rglob("*.scala"))
 
 
@@ -96,7 +96,7 @@ def _writable(folder: Path) -> bool:
 
 
 def build(version: str, jars: Path, folder: Path, *, timeout_s: float = COMPILE_TIMEOUT_S) -> Path:
-    """Builds the jar for this version of Spark, whose jars are in `jars`, into `folder`. Returns its path."""
+    """Builds the jar for this version of Spark, with its jars in `jars`, into `folder`. Returns its path."""
     target = folder / jar_name(version)
     with tempfile.TemporaryDirectory(dir=folder) as work:
         classes = Path(work) / "classes"
@@ -145,7 +145,7 @@ def compile_scala(
 
 
 def descriptor_set() -> bytes:
-    """Returns a serialized FileDescriptorSet of the files that the plugin needs, each after its imports."""
+    """Returns a serialized FileDescriptorSet of the proto files for the plugin, each after its imports."""
     ordered: dict[str, FileDescriptor] = {}
 
     def add(file: FileDescriptor) -> None:

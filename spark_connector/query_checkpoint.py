@@ -1,4 +1,4 @@
-"""A query checkpoint on a local or mounted file system: its id, logs and stores, and the provider that it names."""
+"""A query checkpoint on a local or mounted file system: its id, logs and stores, and the provider in it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ JOIN_STORES = (
 class QueryCheckpoint:
     """A query checkpoint in a folder.
 
-    Raises InvalidRequestError for a URI, UnknownError for a folder that is not a query checkpoint, and IntegrityError
-    for unreadable logs.
+    Raises InvalidRequestError for a URI, UnknownError for any folder but a query checkpoint, and IntegrityError for
+    unreadable logs.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -92,11 +92,11 @@ class QueryCheckpoint:
         return numbers[-1]
 
     def provider(self) -> str:
-        """Returns the state store provider class that the next run will use."""
+        """Returns the state store provider class of the next run."""
         return str(self.settings()[PROVIDER_KEY])
 
     def has_state_of(self, batch: int) -> bool:
-        """Whether the folder has files of the state that this batch has made, where Spark's providers put them."""
+        """Whether the folder has files of this batch's state at the places of Spark's providers."""
         names = f"{batch + 1}[_.]*"
         return any(next(self.folder.glob(f"state/*/*/{store}{names}"), None) is not None for store in ("", "*/"))
 
@@ -112,7 +112,7 @@ class QueryCheckpoint:
         return numbers[-1]
 
     def fingerprint(self) -> tuple[object, ...]:
-        """Returns what changes whenever a driver runs the query: the batches in its logs, and their newest entries."""
+        """Returns a value that changes with each run of the query: the batches and the newest entries of its logs."""
         logs = [(log, self.batches(log)) for log in ("offsets", "commits")]
         return tuple(
             (tuple(batches), (self.folder / log / str(batches[-1])).read_bytes() if batches else b"")
@@ -127,7 +127,7 @@ class QueryCheckpoint:
             )
 
     def logged(self, number: int | None = None) -> Logged:
-        """Returns the versions that a committed batch names; None: the newest one.
+        """Returns the versions of a committed batch; None: the newest one.
 
         Raises PreconditionError without such a batch, without state, and for checkpoint format 1.
         """
@@ -178,7 +178,7 @@ class QueryCheckpoint:
     # ---- changes
 
     def settings(self) -> dict[str, Any]:
-        """Returns the settings that the newest offset log entry prescribes for the next run."""
+        """Returns the settings for the next run from the newest offset log entry."""
         return _conf(_offset_lines(self._offset(self.newest_offset())))
 
     def _offset(self, batch: int) -> Path:
@@ -210,8 +210,8 @@ class QueryCheckpoint:
     def rewrite_provider(self, old: str, new: str) -> None:
         """Replaces provider `old` by `new` in all offset log entries.
 
-        The newest entry, which decides, is written last. Hadoop's checksum files of the entries are deleted: they would
-        no longer match, and without them nothing is compared.
+        The newest entry decides, and is written last. Hadoop's checksum files of the entries are deleted: they would no
+        longer match, and without them nothing is compared.
         """
         for batch in self.batches("offsets"):
             path = self._offset(batch)

@@ -18,7 +18,7 @@ class CommittedBatch:
 
 @dataclass(frozen=True, slots=True)
 class QueryLogs:
-    """The logs of one query checkpoint. `offsets`: planned batches. `commits`: those of them that are committed."""
+    """The logs of one query checkpoint. `offsets`: planned batches. `commits`: the committed ones of them."""
 
     job: str
     offsets: frozenset[int]

@@ -1,6 +1,6 @@
-"""The right to run a query: a lock in its checkpoint, which the driver's JVM has (Scala: RunLocks).
+"""The right to run a query: a lock in its checkpoint. The driver's JVM has it (Scala: RunLocks).
 
-This module looks who has it. A command takes it while it decides about a stopped query.
+This module looks for its owner. A command takes it while it decides about a stopped query.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FLOCK = "hhqqi4x"  # struct flock of Linux: type, whence, start, length, pid
 
 
 class RunLocks:
-    """`checkpoint`: the folder of a query checkpoint, which need not exist yet."""
+    """`checkpoint`: the folder of a query checkpoint. It need not exist yet."""
 
     def __init__(self, checkpoint: Path) -> None:
         self.path = checkpoint / "restarts"
@@ -47,7 +47,7 @@ class RunLocks:
     def right(self) -> Iterator[None]:
         """Has the right to run, so no driver runs the query until the end of the block.
 
-        Raises PreconditionError if another process has it. No process that runs the query may call this: it would lose
+        Raises PreconditionError if another process has it. The process of the query must not call this: it would lose
         the right at the end.
         """
         path = self.lock(RIGHT)

@@ -1,4 +1,4 @@
-"""Checks of what runs in this process already: Spark reads plugins, jars and most settings only when it starts."""
+"""Checks of the session in this process: Spark reads plugins, jars and most settings only when it starts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_connect(conf: Mapping[str, str]) -> None:
 
 
 def check_rows(rows: object) -> None:
-    """Raises PreconditionError for a DataFrame of Spark Connect, whose queries run in another process."""
+    """Raises PreconditionError for a DataFrame of Spark Connect: its queries run in another process."""
     if type(rows).__module__.startswith("pyspark.sql.connect."):
         raise PreconditionError(
             "the rows are a DataFrame of Spark Connect: make them with a session in the driver's process, which runs "
@@ -35,7 +35,7 @@ def check_rows(rows: object) -> None:
 
 
 def active_settings() -> dict[str, str] | None:
-    """Returns the settings of the SparkContext that runs in this process, or None."""
+    """Returns the settings of this process's running SparkContext, or None."""
     context = _spark_context()
     return None if context is None else dict(context.getConf().getAll())
 
@@ -53,7 +53,7 @@ def check_session() -> dict[str, str] | None:
 
 
 def load_jar(jar: str) -> None:
-    """Adds the jar to a JVM that runs already, of an earlier session or of spark-submit. It reads spark.jars no more.
+    """Adds the jar to a running JVM, of an earlier session or of spark-submit. It reads spark.jars no more.
 
     Raises PreconditionError if the JVM does not take it.
     """

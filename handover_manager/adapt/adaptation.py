@@ -46,11 +46,11 @@ WATCH_S = 1800.0  # time in which batches have to show whether a plan has helped
 
 
 class Parts(NamedTuple):
-    """The parts of the core that adaptation works with.
+    """The parts of the core used by adaptation.
 
-    `start` begins a handover, given its id, plan, deadline in seconds, a view, the present time and who wants it.
-    `predict` adds a prediction to a plan, at a time. `usable`: the view without workers that cannot run the query.
-    `holdings`: those of all plans.
+    `start` begins a handover, given its id, plan, deadline in seconds, a view, the present time and the requester.
+    `predict` adds a prediction to a plan, at a time. `usable`: the view without workers unable to run the query.
+    `holdings`: shared by all plans.
     """
 
     jobs: Jobs
@@ -91,7 +91,7 @@ class Adaptation:
         self._ended: set[str] = set()  # jobs with a window that ended since the last view
 
     def batch_logged(self, event: BatchLogged) -> None:
-        """Records the load of an accepted batch, which was not repeated."""
+        """Records the load of an accepted batch. Repeated batches do not come here."""
         job = self._jobs.get(event.job)
         if self.policy.mode is Mode.OFF or job is None or not event.work:
             return
@@ -239,7 +239,7 @@ class Adaptation:
         return worker_loads(usual_load(self._windows[job.job].closed, goal), desired, workers)
 
     def _breaks_time(self, trial: Trial, job: Job, view: ClusterView) -> bool:
-        """Whether a worker that got virtual nodes for a lesser goal is beyond the band of task time since."""
+        """Whether a receiver of virtual nodes for a lesser goal is beyond the band of task time since."""
         if trial.goal is Weight.TIME:
             return False
         loads = self._usual_loads(job, view, job.map.desired, Weight.TIME)
@@ -248,7 +248,7 @@ class Adaptation:
         return any(loads.get(target, 0.0) > most_s for target in targets)
 
     def _verify(self, trial: Trial, job: Job, view: ClusterView, now: float) -> list[Effect]:
-        """Compares the windows since the moves with what was before."""
+        """Compares the windows since the moves with the windows before."""
         if len(self._windows[job.job].closed) < self.policy.trial_windows:
             return []
         former = {**job.map.desired, **{node: at for node, at in trial.origins.items() if node in job.map.desired}}
@@ -330,6 +330,6 @@ class Adaptation:
 
 
 def sizes_of(job: Job, view: ClusterView) -> dict[VirtualNode, float]:
-    """Bytes of state of the virtual nodes whose groups are known."""
+    """Bytes of state of the virtual nodes with known groups."""
     seen = {node: view.known(groups_of(node, operators)) for node, operators in job.map.nodes.items()}
     return {node: float(state_bytes(groups)) for node, groups in seen.items() if groups}

@@ -10,7 +10,7 @@ HOUR_S = 3600.0
 
 
 class Spent(NamedTuple):
-    """A plan that was begun `age_s` seconds ago, when the record was written."""
+    """A plan begun `age_s` seconds before the record was written."""
 
     age_s: float
     bytes: int

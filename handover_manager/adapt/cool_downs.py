@@ -1,4 +1,4 @@
-"""Virtual nodes that adaptation leaves alone, because it has moved them a short time ago."""
+"""Virtual nodes left alone by adaptation after a recent move."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RISEN = 1.5  # a virtual node may move on once its load is more than so many tim
 
 
 class Frozen(NamedTuple):
-    """A virtual node in its cool-down. `failures`: moves of it that did not help, in a row. Others as in `CoolDown`."""
+    """A virtual node in its cool-down. `failures`: its useless moves in a row. Others as in `CoolDown`."""
 
     job: str
     task_group: int
@@ -27,9 +27,9 @@ class Frozen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CoolDown:
-    """`until`: a monotonic time in seconds. `load`: what the virtual node had when it moved; None: not known.
+    """`until`: a monotonic time in seconds. `load`: the load of the virtual node when it moved; None: not known.
 
-    `left`: the workers that it has left since it last was free to move.
+    `left`: the workers it has left since it last was free to move.
     """
 
     until: float
@@ -41,7 +41,7 @@ class CoolDown:
         """Whether the virtual node may move in its cool-down, to none of `left`, because its load has risen.
 
         Both its time and its share must have risen. Its time alone rises when all loads do, and its share alone when
-        others fall. After a move that did not help it stays.
+        others fall. After a useless move it stays.
         """
         then = self.load
         if self.failures or then is None:
@@ -52,7 +52,7 @@ class CoolDown:
 class CoolDowns:
     """The cool-downs of virtual nodes.
 
-    Each doubles with a move that did not help, and is forgotten once it has been over for as long as it lasted.
+    Each doubles with a useless move, and is forgotten once it has been over for as long as it lasted.
     """
 
     def __init__(self, usual_s: float, frozen: Iterable[Frozen] = (), now: float = 0.0) -> None:
@@ -65,11 +65,11 @@ class CoolDowns:
         }
 
     def active(self, job: str, now: float) -> dict[VirtualNode, CoolDown]:
-        """Those of a job's virtual nodes that have not ended."""
+        """The running cool-downs of a job's virtual nodes."""
         return {node: one for node, one in self._of.items() if node.job == job and now < one.until}
 
     def begin(self, origins: Mapping[VirtualNode, str], loads: Mapping[VirtualNode, NodeLoad], now: float) -> None:
-        """The virtual nodes have moved from `origins`. `loads`: what those had that ran lately."""
+        """The virtual nodes have moved from `origins`. `loads`: the loads of recently run virtual nodes."""
         for node, origin in origins.items():
             former = self._of.get(node)
             failures = former.failures if former else 0
@@ -91,7 +91,7 @@ class CoolDowns:
         self._of = {node: one for node, one in self._of.items() if node.job != job}
 
     def record(self, now: float) -> tuple[Frozen, ...]:
-        """Drops what has been over for as long as it lasted."""
+        """Drops cool-downs that have been over for as long as they lasted."""
         self._of = {n: one for n, one in self._of.items() if now < one.until + self._usual_s * 2**one.failures}
         return tuple(
             Frozen(n.job, n.task_group, n.partition, one.until - now, one.failures, one.load, one.left)

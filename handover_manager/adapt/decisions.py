@@ -24,7 +24,7 @@ class DecisionTable:
         return list(self._all.values())
 
     def add(self, decision: Decision) -> list[Effect]:
-        """Adds a decision, whose number is set here. Nothing is written while a decision to do nothing is repeated."""
+        """Adds a decision and sets its number. Writes nothing while a decision to do nothing is repeated."""
         former = self._all.get(self._newest[decision.job].number) if decision.job in self._newest else None
         if former is not None and decision.is_like(former) and not decision.handover_id:
             same = dataclasses.replace(

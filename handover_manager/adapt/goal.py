@@ -1,7 +1,7 @@
 """A goal of adaptation: the balance of one weight within a band, as some windows show it.
 
 Time is the most important one. Rows, bytes and count matter once it is reached, and a plan for them leaves room in the
-bands of more important weights, so that the next change of load does not make the opposite plan.
+bands of more important weights, so the next change of load does not make the opposite plan.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ LEAST_EXCESS = {Weight.ROWS: 10_000.0, Weight.BYTES: float(16 << 20)}  # of a wo
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """`loads`: what is expected of each virtual node. `desired`: their workers. `measured`: imbalances, oldest first.
+    """`loads`: the expected load of each virtual node. `desired`: their workers. `measured`: imbalances, oldest first.
 
-    `workers`: those that may receive virtual nodes. `usual`: the median load of each virtual node in all windows.
+    `workers`: the possible receivers of virtual nodes. `usual`: the median load of each virtual node in all windows.
     """
 
     weight: Weight
@@ -80,7 +80,7 @@ class Goal:
         return "no worker could have less" if self.weight is Weight.COUNT and excess < 1 else ""
 
     def is_within(self, broken: int) -> bool:
-        """Whether the goal is reached by what was measured and by what is expected."""
+        """Whether the goal is reached by the measured and by the expected loads."""
         return self._over() < broken and imbalance(self.expected()) <= 1 + self.band
 
     @property
@@ -119,6 +119,6 @@ class Goal:
 
 
 def _hot(load: Mapping[VirtualNode, float], loads: Mapping[str, float]) -> tuple[str, ...]:
-    """Virtual nodes that alone have more than a worker's share. Their keys cannot be split."""
+    """Virtual nodes with more than a worker's share each. Their keys cannot be split."""
     share = sum(loads.values()) / len(loads) if loads else 0.0
     return tuple(node.name for node, value in sorted(load.items()) if value > share > 0)

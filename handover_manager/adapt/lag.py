@@ -1,7 +1,7 @@
-"""How far a query is behind its sources, from what these report with each batch.
+"""The lag of a query behind its sources, from their reports with each batch.
 
-A backlog that is read in batches of limited size (`maxOffsetsPerTrigger`) looks ordinary by input rows. A source may
-report several measures, and each is followed in its own unit.
+A backlog read in batches of limited size (`maxOffsetsPerTrigger`) looks ordinary by input rows. A source may report
+several measures, and each is followed in its own unit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Measure = tuple[str, str]  # source and unit
 class Lags:
     """The lag of the sources of one run, window by window.
 
-    `newest`: as the newest batch has it. `batches`: the most usual batches that a source is behind; 0: none, or the
+    `newest`: as the newest batch has it. `batches`: the largest lag of a source, in usual batches; 0: none, or the
     sources do not say how much a batch reads.
     """
 
@@ -41,12 +41,12 @@ class Lags:
     def backlog(self) -> str:
         """Why the query is catching up, for people; empty: it is not.
 
-        A query that was behind in most of the newest windows is not catching up: this is how it is.
+        A query behind in most of the newest windows is not catching up: its lag is permanent.
         """
         return "" if sum(self._was_behind) > KEPT / 2 else self._why
 
     def add(self, batches: Sequence[Sequence[SourceLag]]) -> None:
-        """Adds a window. `batches`: what was reported with each of its batches, oldest first."""
+        """Adds a window. `batches`: the report of each of its batches, oldest first."""
         self.newest = tuple(batches[-1])
         series = dict[Measure, list[SourceLag]]()
         for one in (one for batch in batches for one in batch):
@@ -61,7 +61,7 @@ class Lags:
             self._read.setdefault(measure, deque(maxlen=KEPT)).append(read)
 
     def _is_late(self, measure: Measure, seen: Sequence[SourceLag], usual: float) -> bool:
-        """Whether the measure shows a backlog in a window. `usual`: what a batch reads; 0: unknown."""
+        """Whether the measure shows a backlog in a window. `usual`: the usual input of a batch; 0: unknown."""
         ends = self._ends.setdefault(measure, deque(maxlen=GROWING))
         ends.append(seen[-1].behind)
         rising = len(ends) == GROWING and all(after > before for before, after in pairwise(ends))

@@ -1,4 +1,4 @@
-"""The plans that adaptation considers for a goal."""
+"""The candidate plans of adaptation for a goal."""
 
 from __future__ import annotations
 

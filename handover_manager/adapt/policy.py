@@ -29,9 +29,9 @@ class Policy:
     once time is within its band. Such a plan saves no time, so it may cost LESSER_COST of the horizon at most. A band
     of 0: the weight is not balanced.
 
-    A virtual node that has moved stays for `cool_down_s`. All plans of an hour together move no more than
-    `hourly_bytes` and `hourly_moves`. After a move, `trial_windows` windows show whether it has helped. Fewer workers
-    are wanted only when fewer have sufficed for `scale_in_s`. As many are wanted as work a backlog off in `catch_up_s`.
+    A moved virtual node stays for `cool_down_s`. All plans of an hour together move no more than `hourly_bytes` and
+    `hourly_moves`. After a move, `trial_windows` windows show whether it has helped. Fewer workers are wanted only when
+    fewer have sufficed for `scale_in_s`. As many are wanted as work a backlog off in `catch_up_s`.
     """
 
     mode: Mode = Mode.OBSERVE
@@ -52,7 +52,7 @@ class Policy:
 
     @property
     def bands(self) -> dict[Weight, float]:
-        """The band of each weight that is balanced, the most important first."""
+        """The band of each balanced weight, the most important first."""
         bands = dict(zip(ORDER, (self.band, self.rows_band, self.bytes_band, self.count_band), strict=True))
         return {weight: band for weight, band in bands.items() if band > 0}
 

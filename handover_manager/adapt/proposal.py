@@ -30,7 +30,7 @@ class Situated:
     """A query to decide about: its windows, the basis of a plan, and the usual distance of its batches in seconds.
 
     `backlog`: why the newest window may be that of a backlog; empty: it is not. `predict` adds a prediction to a plan.
-    `cooling`: virtual nodes that have moved a short time ago. `left`: what may move in this hour.
+    `cooling`: recently moved virtual nodes. `left`: the rest of this hour's budget.
     """
 
     job: str
@@ -44,7 +44,7 @@ class Situated:
 
 
 def judge(query: Situated, policy: Policy) -> Verdict:
-    """Decides by load alone. The caller has checked that nothing else is going on."""
+    """Decides by load alone. The caller has ruled out all other activity."""
     if query.backlog:
         return Verdict(Outcome.CATCHING_UP, query.backlog)
     windows = query.windows
@@ -54,7 +54,7 @@ def judge(query: Situated, policy: Policy) -> Verdict:
 
 
 def _judge_load(query: Situated, policy: Policy) -> Verdict:
-    """The verdict about the most important goal that is not reached. Others wait until time is within its band."""
+    """The verdict about the most important unreached goal. Others wait until time is within its band."""
     goals = _goals(query, policy)
     lead = goals[0]
     reached = lead.reached(policy.broken)
@@ -68,7 +68,7 @@ def _judge_load(query: Situated, policy: Policy) -> Verdict:
 
 
 def _goals(query: Situated, policy: Policy) -> list[Goal]:
-    """The goals, the most important first: time, and what is known in as many windows as have to be beyond a band."""
+    """The goals, the most important first: time, and weights known in as many windows as have to be beyond a band."""
     workers = [name for name, seen in query.situation.view.workers.items() if seen.eligible]
     found = list[Goal]()
     for weight, band in policy.bands.items():
@@ -108,7 +108,7 @@ def _judged(query: Situated, policy: Policy, goals: Sequence[Goal], goal: Goal, 
 
 
 def _part(query: Situated, policy: Policy, goals: Sequence[Goal], goal: Goal, whole: Verdict) -> Verdict:
-    """The part of a plan that the budget allows, if it is worth while."""
+    """The part of a plan within the budget, if it is worth while."""
     assert whole.plan is not None
     left, count, size = query.left, len(whole.plan.moves), whole.plan.bytes_to_move
     part = part_of(whole.plan, goal, left)
@@ -157,20 +157,20 @@ def _would_move(found: Verdict, plan: Plan) -> Verdict:
 
 
 def _moving_on(query: Situated, policy: Policy) -> dict[VirtualNode, frozenset[str]]:
-    """The virtual nodes that may move although they have moved a short time ago, and where they do not go back to."""
+    """The virtual nodes free to move in spite of a recent move, and the workers closed to them."""
     now = node_loads(query.windows, policy.broken)
     cooling = query.cooling.items()
     return {node: frozenset(one.left) for node, one in cooling if node in now and one.may_move_on(now[node])}
 
 
 def _wanted(query: Situated, situation: Situation, goals: Sequence[Goal], goal: Goal) -> tuple[VirtualNode, ...]:
-    """The virtual nodes that would move if they had not moved a short time ago."""
+    """The virtual nodes kept from a move by a recent one."""
     plan = best_plan(query.job, dataclasses.replace(situation, pinned=frozenset(), barred={}), goals, goal)
     return () if plan is None else tuple(move.node for move in plan.moves if move.node in query.cooling)
 
 
 def _nothing_better(base: Verdict, goal: Goal, wanted: Collection[VirtualNode]) -> Verdict:
-    """Nothing that may move is of use. `wanted`: what would be, but has to stay."""
+    """No possible move is of use. `wanted`: virtual nodes with a useful move that have to stay."""
     if wanted:
         which = f"{len(wanted)} virtual node{'s' if len(wanted) > 1 else ''}"
         why = f"{which} would move, but moved a short time ago"
@@ -182,9 +182,9 @@ def _nothing_better(base: Verdict, goal: Goal, wanted: Collection[VirtualNode]) 
 
 
 def _gain_s(peak_s: float, after_s: float, query: Situated, policy: Policy) -> float:
-    """Seconds that all batches of the horizon together become shorter.
+    """The seconds saved in all batches of the horizon together.
 
-    A worker's tasks may run side by side, so the part that is saved of the tasks is applied to the batch.
+    A worker's tasks may run side by side, so the saved part of the tasks is applied to the batch.
     """
     batch_s = median(window.batch_s for window in query.windows)
     saved_s = peak_s - after_s

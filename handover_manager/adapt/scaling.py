@@ -1,8 +1,8 @@
 """How many workers a query needs to keep its batches within the trigger interval (as DS2: in one step, by a model).
 
 A batch takes T = a + b * x seconds, where x is the task time of the busiest worker. `a` and `b` are fitted to the
-newest windows. With w workers, x is the larger of an even share and the heaviest virtual node, whose keys cannot be
-split. A backlog of B usual batches that is to be gone in n trigger intervals makes each batch 1 + B / n times as large.
+newest windows. With w workers, x is the larger of an even share and the heaviest virtual node, because its keys cannot
+be split. A backlog of B usual batches, to be gone in n trigger intervals, makes each batch 1 + B / n times as large.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ SPREAD_MIN = 1.2  # the loads have to differ by this factor for a line through t
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """`workers` is what the newest windows need, None if it is not known. `why` is for people.
+    """`workers` is the need of the newest windows, None if it is not known. `why` is for people.
 
     `batch_s`: the duration of a batch as the model has it for so many workers. `trigger_s`: the trigger interval, 0 if
-    there is none. Both in seconds. `lags`: what the sources are behind.
+    there is none. Both in seconds. `lags`: the lags of the sources.
     """
 
     workers: int | None
@@ -75,12 +75,12 @@ def fit(points: Sequence[tuple[float, float]]) -> Line | None:
 def workers_wanted(
     load_s: Mapping[VirtualNode, float], points: Sequence[tuple[float, float]], trigger_s: float, workers_max: int
 ) -> Wanted:
-    """The fewest workers with which a batch takes at most UTILIZATION of the trigger interval.
+    """The fewest workers for batches of at most UTILIZATION of the trigger interval.
 
-    If no number suffices, the fewest with which it takes hardly longer than with any number.
+    If no number suffices, the fewest for batches hardly longer than with any number.
 
     `load_s`: the expected task time of each virtual node. `workers_max`: more are of no use, as there are no more
-    virtual nodes or workers that could ever be had.
+    virtual nodes or available workers.
     """
     if trigger_s <= 0:
         return Wanted(None, "the query has no trigger interval: each batch begins when the one before has ended")
@@ -104,7 +104,7 @@ def workers_wanted(
 def with_backlog(
     wanted: Wanted, load_s: Mapping[VirtualNode, float], line: Line | None, behind: float, catch_up_s: float
 ) -> Wanted:
-    """More workers if those that are wanted do not work a backlog of `behind` usual batches off within `catch_up_s`.
+    """More workers if the wanted ones do not work a backlog of `behind` usual batches off within `catch_up_s`.
 
     Batches may take the whole trigger interval meanwhile.
     """
@@ -128,7 +128,7 @@ def with_backlog(
 
 
 class Lazily:
-    """The wanted number, which rises at once and falls slowly. Times are monotonic, in seconds.
+    """The wanted number. It rises at once and falls slowly. Times are monotonic, in seconds.
 
     `scale_in_s`: fewer are wanted only when fewer have sufficed for so long.
     """
@@ -152,7 +152,7 @@ class Lazily:
 class Scaling:
     """The wanted number of workers of each query. Not journalled: the next windows bring it again.
 
-    `scale_in_s`: as of `Lazily`. `catch_up_s`: the time in which a backlog is to be worked off.
+    `scale_in_s`: as of `Lazily`. `catch_up_s`: the time to work a backlog off.
     """
 
     def __init__(self, scale_in_s: float, catch_up_s: float) -> None:
@@ -185,7 +185,7 @@ class Scaling:
             self._lazily.setdefault(job, Lazily(self._scale_in_s)).add(wanted.workers, now)
 
     def wanted(self, job: str, now: float) -> Wanted:
-        """The wanted number now, which falls slowly."""
+        """The wanted number now. It falls slowly."""
         newest = self._newest.get(job, UNKNOWN)
         lazily = self._lazily.get(job)
         workers = lazily.workers(now) if lazily is not None else None

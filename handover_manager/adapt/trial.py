@@ -1,4 +1,4 @@
-"""The plan of adaptation that is under way, and whether it has helped."""
+"""The present plan of adaptation, and whether it has helped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class Stage(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """`origins`: where each moved virtual node was. `before` and `planned`: imbalances of usual loads in `goal`.
+    """`origins`: the former worker of each moved virtual node. `before` and `planned`: imbalances of usual loads in
+    `goal`.
 
     `watched_until`: the monotonic time at which the watch ends, even without new windows.
     """
@@ -45,8 +46,8 @@ class Trial:
     def helped(self, after: float, without: float) -> bool:
         """Whether the measured imbalance `after` is better by enough: than before, or than without the moves.
 
-        `without`: the imbalance of the same loads, with the moved virtual nodes where they were. Loads may have changed
-        since the plan was made. While a load still rises, `before` is too low to compare with.
+        `without`: the imbalance of the same loads, with the moved virtual nodes at their former workers. Loads may have
+        changed since the plan was made. While a load still rises, `before` is too low to compare with.
         """
         return after <= max(self.before, without) - HELP_MIN * (self.before - self.planned)
 
@@ -70,7 +71,7 @@ class TrialRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class AdaptationRecord(Record):
-    """State for a restarted manager: the plan under way, cool-downs, and what was spent in the last hour.
+    """State for a restarted manager: the plan under way, cool-downs, and the moves and bytes of the last hour.
 
     `usual_rows`: input rows of a usual batch of each job.
     """

@@ -1,7 +1,7 @@
 """The load of a query, window by window: the mean and the longest task time of each virtual node in a few batches.
 
-The mean is what is balanced: the longest ones are noisy, and noise hides imbalance and makes moves useless. The longest
-ones are for the number of workers, since batches with a peak have to be in time, too.
+The mean is balanced: the longest ones are noisy, and noise hides imbalance and makes moves useless. The longest ones
+are for the number of workers, since batches with a peak have to be in time, too.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ TREND_MAX = 2.0  # a forecast is at most so many times the usual load
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Some batches in a row that ran under one map.
+    """Some batches in a row under one map.
 
     `load_s`, `peak_s`: the mean and the longest task time of each virtual node, in seconds. `desired`: the worker of
     each. `rows`: the most input rows of a batch. `batch_s`: the longest batch, in seconds. Both are 0 if the driver
-    does not report them. `trigger_s`: the trigger interval in seconds; 0: none. `state`: what each virtual node had at
-    the end, for each weight but time that is known of all. `error_s`: the standard errors of `load_s`.
+    does not report them. `trigger_s`: the trigger interval in seconds; 0: none. `state`: the weights of each virtual
+    node at the end, except time and weights not known of all. `error_s`: the standard errors of `load_s`.
     """
 
     load_s: Mapping[VirtualNode, float]
@@ -58,7 +58,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A logged batch: the map of its run, the work of its tasks, and what else the driver has reported about it."""
+    """A logged batch: the map of its run, the work of its tasks, and the rest of the driver's report."""
 
     run_id: str
     configuration_epoch: int
@@ -124,8 +124,8 @@ class Windows:
     def usual_rows(self) -> float:
         """Input rows of a usual batch; 0: unknown.
 
-        This is the median of the windows before the newest one. While there are few, those that are missing count as
-        usual ones of the former run or process, so that a backlog soon after a restart is not taken for the usual.
+        This is the median of the windows before the newest one. While there are few, the missing ones count as usual
+        ones of the former run or process, so a backlog soon after a restart is not taken for the usual.
         """
         known = list[float](self._rows)[:-1]
         if self._former_rows:
@@ -142,7 +142,7 @@ class Windows:
             self.closed[-1] = replace(newest, state=state)
 
     def clear(self) -> None:
-        """Drops all windows: what they show is no longer so."""
+        """Drops all windows: they are out of date."""
         self.closed.clear()
         self._open = []
 
@@ -167,7 +167,7 @@ def _close(batches: Sequence[Batch], desired: Mapping[VirtualNode, str]) -> Wind
 def worker_loads(
     load_s: Mapping[VirtualNode, float], desired: Mapping[VirtualNode, str], workers: Collection[str]
 ) -> dict[str, float]:
-    """Seconds of tasks a batch, or the load in another weight, on each of `workers` and on others that are desired."""
+    """Seconds of tasks a batch, or the load in another weight, on each of `workers` and on other desired ones."""
     loads = dict.fromkeys(workers, 0.0)
     for node, seconds in load_s.items():
         if node in desired:
@@ -206,11 +206,11 @@ def forecast(
     newest: int = 0,
     errors: Sequence[Mapping[VirtualNode, float]] = (),
 ) -> dict[VirtualNode, float]:
-    """The expected load of each virtual node of the newest window, from that in each window.
+    """The expected load of each virtual node of the newest window, from its load in each window.
 
-    This is the median of the `newest` windows (0: of all), and a line that rises through all of them continues for half
-    of their number. After a step of the load, older windows show what is over. `errors`: the standard errors of the
-    loads in each window. A rise that is within them is chance.
+    This is the median of the `newest` windows (0: of all), and a line rising through all of them continues for half of
+    their number. After a step of the load, older windows show the past. `errors`: the standard errors of the loads in
+    each window. A rise within them is chance.
     """
     return {
         node: _expected(

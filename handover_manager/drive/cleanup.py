@@ -1,4 +1,4 @@
-"""Changes the groups of ended steps: targets become owners, or the chains that the steps made longer are cut."""
+"""Changes the groups of ended steps: targets become owners, or the chains lengthened by the steps are cut."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Cleanup:
         self._handovers = handovers
 
     def clean_up(self, handover: DrivenHandover, view: ClusterView) -> list[Effect]:
-        """Settles confirmed steps, and unwinds those that were given up. Closes the handover when nothing remains."""
+        """Settles confirmed steps, and unwinds given-up ones. Closes the handover when nothing remains."""
         effects: list[Effect] = []
         for step in handover.steps:
             if step.settling:
@@ -60,7 +60,7 @@ class Cleanup:
         return True, effects + release(self._jobs, settled, view)
 
     def _unwind(self, handover_id: str, step: DrivenStep, view: ClusterView) -> list[Effect]:
-        """Removes targets from chains that they made longer. Naming the owner again cuts a chain to r secondaries.
+        """Removes targets from the chains they lengthened. Naming the owner again cuts a chain to r secondaries.
 
         After a marker some targets may have become owners through logged batches. The origins then become owners again.
         """

@@ -15,7 +15,7 @@ NAMED_MAX = 8  # maximum number of names in one blocker
 
 
 def check_enough(worker: str, view: ClusterView) -> None:
-    """Raises TooFewWorkersError if the other workers cannot take all copies that the groups of this worker need."""
+    """Raises TooFewWorkersError if the other workers cannot take all copies of this worker's groups."""
     for lacking in _lacking_workers(worker, view):
         raise TooFewWorkersError(lacking)
 
@@ -45,7 +45,7 @@ def drain_state(
 ) -> DrainView:
     """Whether `worker` can be removed.
 
-    `running`: jobs that a driver runs, or whose driver may come back. `handovers`: the active ones. `names`: of
+    `running`: jobs with a driver, or with a lost driver that may come back. `handovers`: the active ones. `names`: of
     queries, by id. `settled`: drivers and workers have had time to report since the start of the manager. Raises
     UnknownError.
     """

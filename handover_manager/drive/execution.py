@@ -1,4 +1,4 @@
-"""Executes handovers: which step has its turn, and what ends a handover (Rhino 4.1; Megaphone 3.3)."""
+"""Executes handovers: the turns of steps, and the end of a handover (Rhino 4.1; Megaphone 3.3)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Execution:
     def start(
         self, handover_id: str, plan: Plan, deadline_s: float, view: ClusterView, now: float, by: str = ""
     ) -> list[Effect]:
-        """Journals the intent. Begins at once, unless the strategy asks for a later start. `by`: who asked for it."""
+        """Journals the intent. Begins at once, unless the strategy asks for a later start. `by`: the requester."""
         started_ms = self._step_execution.wall_ms(now)
         handover = DrivenHandover(handover_id, plan, deadline_s, started_ms, make_steps(handover_id, plan), by=by)
         handover.begin_at = now + max(plan.strategy.start_at_ms - started_ms, 0) / 1000
@@ -60,7 +60,7 @@ class Execution:
         return self._closed(handover, now)
 
     def shorten(self, worker: str, view: ClusterView) -> list[Effect]:
-        """Removes the replacements that the groups of a worker got while it was draining.
+        """Removes from a worker's groups the replacements that they got while it was draining.
 
         Naming the owner again cuts the chain.
         """
@@ -108,7 +108,7 @@ class Execution:
         return times
 
     def expire(self, view: ClusterView, now: float) -> list[Effect]:
-        """Rolls back steps that have passed their deadline. A step whose copies came nearer since gets it again."""
+        """Rolls back steps past their deadline. A step whose copies came nearer since gets it again."""
         effects: list[Effect] = []
         for handover in self._handovers.active():
             step = handover.current
@@ -125,7 +125,7 @@ class Execution:
         return effects
 
     def _overdue(self, handover: DrivenHandover, step: DrivenStep) -> str:
-        """The reason for the rollback of a step that has passed its deadline, for people."""
+        """The reason for the rollback of a step past its deadline, for people."""
         waiting = ", ".join(node.name for node in sorted(step.waiting_for))
         what = "prepared" if step.marker is None else f"written by worker {', '.join(step.targets)}"
         reason = f"deadline of {handover.deadline_s:g} s: virtual nodes {waiting} not {what}"
@@ -140,7 +140,7 @@ class Execution:
         return reason
 
     def _unlogged(self, step: DrivenStep, marker: Marker) -> bool:
-        """Whether no query that the step waits for has logged a batch since the marker."""
+        """Whether no awaited query has logged a batch since the marker."""
         logged = [self._jobs[job].times.logged_at for job in {node.job for node in step.waiting_for}]
         return all(at is None or (marker.set_at is not None and at < marker.set_at) for at in logged)
 
@@ -153,7 +153,7 @@ class Execution:
         view: ClusterView,
         now: float,
     ) -> list[Effect]:
-        """Confirms steps whose targets wrote a batch that was logged after the marker (Rhino 4.1, step 4)."""
+        """Confirms steps with a batch logged after the marker and written by the targets (Rhino 4.1, step 4)."""
         effects: list[Effect] = []
         for handover in self._handovers.active():
             step = handover.current
@@ -164,7 +164,7 @@ class Execution:
     def query_idle(self, job: str, view: ClusterView, now: float) -> list[Effect]:
         """Confirms steps of an idle query.
 
-        No batch of it runs, and the next one will use the driver's map, which has the marker.
+        No batch of it runs, and the next one will use the driver's map with the marker.
         """
         effects: list[Effect] = []
         for handover in self._handovers.active():

@@ -1,4 +1,4 @@
-"""Explains, from the manager's knowledge, why a virtual node and its replica groups are where they are."""
+"""Explains, from the manager's knowledge, the places of a virtual node and of its replica groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rhino_model.handovers import Explanation, Move, Phase, groups_of
 
 
 def explain(job: Job, node: VirtualNode, handovers: Iterable[DrivenHandover], view: ClusterView) -> Explanation:
-    """Raises UnknownError for a virtual node that the job does not have."""
+    """Raises UnknownError for a virtual node unknown to the job."""
     if node not in job.map.nodes:
         have = ", ".join(n.name for n in sorted(job.map.nodes)[:20]) or "none yet"
         raise UnknownError(f"virtual node {node.name} of job {job.job}: unknown; it has {have}")
@@ -34,7 +34,7 @@ def explain(job: Job, node: VirtualNode, handovers: Iterable[DrivenHandover], vi
 
 
 def workers_of(job: Job, node: VirtualNode, view: ClusterView) -> set[str]:
-    """The workers that the location of a virtual node concerns."""
+    """The workers in the explanation of a virtual node's location."""
     known = view.known(groups_of(node, job.map.nodes[node]))
     members = {m.worker.worker_id for seen in known for m in seen.group.members}
     return {job.map.desired.get(node, ""), job.logged.actual.get(node, ""), *members} - {""}
@@ -103,7 +103,7 @@ def _group(seen: GroupSeen, view: ClusterView) -> str:
 
 
 def _copies(seen: GroupSeen, view: ClusterView) -> Iterable[str]:
-    """Which correlation decided about a copy, as far as one did (docs/design/placement.md, copies by correlation)."""
+    """The correlation that decided about a copy, if one did (docs/design/placement.md, copies by correlation)."""
     for member in seen.group.members[1:]:
         found = seen.copy_decisions.get(member.worker.worker_id)
         if found is None:

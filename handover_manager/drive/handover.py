@@ -53,7 +53,7 @@ class DrivenHandover:
     def phase(self) -> Phase:
         """The phase of the current step.
 
-        After the end: CONFIRMED if every step is, else the phase of the first step that is not.
+        After the end: CONFIRMED if every step is, else the phase of the first other step.
         """
         if self.current is not None:
             return self.current.phase
@@ -71,7 +71,7 @@ class DrivenHandover:
 
     @property
     def configuration_epoch(self) -> int | None:
-        """That of the newest marker. None before the first marker."""
+        """The epoch of the newest marker. None before the first marker."""
         return max((epoch for step in self.steps for epoch in step.configuration_epochs.values()), default=None)
 
     @property
@@ -81,7 +81,7 @@ class DrivenHandover:
 
     @property
     def confirmed_batch_id(self) -> int | None:
-        """That of the last step, once all steps are confirmed. None if the query was idle then, and before."""
+        """The batch of the last step, once all steps are confirmed. None if the query was idle then, and before."""
         last = self.steps[-1].outcome
         return last.batch_id if self.phase is Phase.CONFIRMED and last is not None else None
 

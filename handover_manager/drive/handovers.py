@@ -47,22 +47,22 @@ class Handovers:
         return list(self._open.values())
 
     def active(self) -> list[DrivenHandover]:
-        """Handovers that have not ended."""
+        """Handovers in progress."""
         return [h for h in self._open.values() if not h.ended]
 
     def _active_steps(self) -> list[tuple[DrivenHandover, DrivenStep]]:
         return [(h, step) for h in self.active() for step in h.steps if not step.state.ended]
 
     def running(self) -> dict[VirtualNode, str]:
-        """Virtual nodes in a step that has not ended, with the handover's id."""
+        """Virtual nodes in open steps, with the handover's id."""
         return {move.node: h.handover_id for h, step in self._active_steps() for move in step.moves}
 
     def arriving(self) -> dict[str, str]:
-        """Targets of steps that have not ended, with the handover's id."""
+        """Targets of open steps, with the handover's id."""
         return {move.target: h.handover_id for h, step in self._active_steps() for move in step.moves}
 
     def targets(self) -> dict[GroupId, str]:
-        """Targets of steps that have not ended, and of those that do not own all their groups yet, by group."""
+        """Targets, by group, of open steps and of steps whose targets do not own all their groups yet."""
         return {
             group: target
             for handover in self.open()
@@ -72,11 +72,11 @@ class Handovers:
         }
 
     def busy_groups(self) -> set[GroupId]:
-        """Replica groups of steps that have not ended."""
+        """Replica groups of open steps."""
         return {group for _, step in self._active_steps() for group in step.target_of_group}
 
     def moved_jobs(self) -> set[str]:
-        """Jobs of which a handover is in progress."""
+        """Jobs with a handover in progress."""
         return {job for handover in self.active() for job in handover.plan.jobs}
 
     def check_none(self, job: str) -> None:
@@ -97,7 +97,7 @@ class Handovers:
         return Persist(handover_key(handover.handover_id), record_of_handover(handover))
 
     def record(self, handover: DrivenHandover) -> list[Effect]:
-        """Journals the steps that have changed, and announces the handover."""
+        """Journals the changed steps, and announces the handover."""
         effects: list[Effect] = []
         for number, step in enumerate(handover.steps, 1):
             key, record = step_key(handover.handover_id, number), record_of_step(step)
@@ -111,7 +111,7 @@ class Handovers:
         self._open.pop(handover.handover_id, None)
 
     def forget(self, job: str) -> list[Effect]:
-        """Drops the handovers of the job, which have all ended."""
+        """Drops the handovers of the job. All have ended."""
         return self._drop([h.handover_id for h in self.all() if job in h.plan.jobs])
 
     def _drop(self, handover_ids: Iterable[str]) -> list[Effect]:

@@ -1,6 +1,6 @@
 """Journal records of handovers and their steps.
 
-Each step has its own record, so that a change of one step does not rewrite all of them.
+Each step has its own record, so a change of one step does not rewrite all of them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class HandoverRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class StepRecord(Record):
-    """Marker and outcome of a step. Leaves out what can be observed again after a restart."""
+    """Marker and outcome of a step. Leaves out facts that can be observed again after a restart."""
 
     phase: Phase
     reason: str
@@ -81,7 +81,7 @@ def record_of_handover(handover: DrivenHandover) -> HandoverRecord:
 def handover_of_record(record: HandoverRecord, steps: Mapping[str, StepRecord]) -> DrivenHandover:
     """Restores a handover. `steps` has the records of steps by `step_key`. A step without a record has not begun.
 
-    Monotonic times of the former process are meaningless here. `Execution.restart` sets those that matter.
+    Monotonic times of the former process are meaningless here. `Execution.restart` sets the important ones.
     """
     handover = DrivenHandover(
         handover_id=record.handover_id,

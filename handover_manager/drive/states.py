@@ -1,4 +1,4 @@
-"""The states of a step (Rhino 4.1) as a transition table: prepare, mark, confirm, and what remains to be done then."""
+"""The states of a step (Rhino 4.1) as a transition table: prepare, mark, confirm, and the rest of the work."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ class Marker:
 class Outcome:
     """The end of a step. `finished_ms` is wall clock.
 
-    `batch_id` is that of the batch that confirmed the step. None: there was none, because the query was idle, or the
-    step was not confirmed. `pause_s` is measured; see StepMeasurement.
+    `batch_id` is the id of the confirming batch. None: there was none, because the query was idle, or the step was not
+    confirmed. `pause_s` is measured; see StepMeasurement.
     """
 
     finished_ms: int
@@ -49,7 +49,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class GroupChanges:
-    """Changes of groups that the step has asked for."""
+    """Changes of groups requested by the step."""
 
     in_flight: set[GroupId] = field(default_factory=set)  # without an answer so far
     answered_at: dict[GroupId, float] = field(default_factory=dict)  # monotonic time of the last answer
@@ -76,7 +76,7 @@ class GroupChanges:
 class DrivenStep:
     """The record of a step. `reason` and `name` are for people. `deadline` is monotonic time.
 
-    `settling` has groups whose target is to become the owner, `unwinding` those whose chain may still be too long.
+    `settling` has groups whose target is to become the owner, `unwinding` groups whose chain may still be too long.
     """
 
     name: str
@@ -115,7 +115,7 @@ class DrivenStep:
 
     @property
     def redirected(self) -> set[VirtualNode]:
-        """Virtual nodes whose target was lost after the marker."""
+        """Virtual nodes with a target lost after the marker."""
         return set() if self.marker is None else self.marker.redirected
 
     @property
@@ -128,7 +128,7 @@ class DrivenStep:
 
     @property
     def origin_of_group(self) -> dict[GroupId, str]:
-        """The worker to which a group can be given back. Virtual nodes that stay where they are desired have none."""
+        """The worker to give a group back to. Virtual nodes that do not move have none."""
         return {group: move.origin for move in self.moves if move.origin != move.target for group in move.groups()}
 
     @property

@@ -77,7 +77,7 @@ class StepExecution:
         return sum(not _is_whole(move, view) and _is_copied(move, step, view) for move in step.moves)
 
     def mark(self, step: DrivenStep, view: ClusterView, now: float) -> list[Effect]:
-        """Sets the marker: a new configuration epoch for every job that the step moves."""
+        """Sets the marker: a new configuration epoch for every job of the step."""
         step.advance(Trigger.WHOLE)
         step.waiting_for = step.nodes
         step.changes.last_error = ""
@@ -102,7 +102,7 @@ class StepExecution:
         return effects
 
     def watch_targets(self, step: DrivenStep, marker: Marker, view: ClusterView, now: float) -> list[Effect]:
-        """Redirects virtual nodes whose target was lost or dropped from a chain.
+        """Redirects virtual nodes with a target lost or dropped from a chain.
 
         They follow the owners of their groups again.
         """
@@ -137,7 +137,7 @@ class StepExecution:
         view: ClusterView,
         now: float,
     ) -> bool:
-        """Confirms virtual nodes whose targets wrote a batch that was logged after the marker (Rhino 4.1, step 4).
+        """Confirms virtual nodes with a batch logged after the marker and written by their targets (Rhino 4.1, step 4).
 
         Returns whether anything has changed.
         """
@@ -180,7 +180,7 @@ class StepExecution:
     def end(self, step: DrivenStep, trigger: Trigger, reason: str, view: ClusterView, now: float) -> list[Effect]:
         """Ends the step without confirmation: the virtual nodes follow the owners of their groups again.
 
-        Changes that the replication manager made for the step are undone with the next views (`Cleanup`).
+        Changes made by the replication manager for the step are undone with the next views (`Cleanup`).
         """
         begun = step.state is not State.PLANNED
         staying = _staying(step, view) if step.state is State.MARKED else []
@@ -197,7 +197,7 @@ class StepExecution:
         return release(self._jobs, step.moves, view)
 
     def _finish(self, step: DrivenStep, trigger: Trigger, now: float, batch_id: int | None) -> None:
-        """Ends a step in which every virtual node was confirmed or redirected."""
+        """Ends a step with every virtual node confirmed or redirected."""
         step.advance(trigger)
         step.outcome = outcome = Outcome(self.wall_ms(now), batch_id)
         stand = [move for move in step.moves if move.node not in step.redirected]
@@ -229,7 +229,7 @@ class StepExecution:
 
 
 def _is_marked(step: DrivenStep, job: str, configuration_epoch: int) -> bool:
-    """Whether the map of that epoch includes the step's marker."""
+    """Whether the map of the epoch includes the step's marker."""
     marked = step.configuration_epochs.get(job)
     return step.state is State.MARKED and marked is not None and configuration_epoch >= marked
 
@@ -240,7 +240,7 @@ def _is_whole(move: Move, view: ClusterView) -> bool:
 
 
 def _is_copied(move: Move, step: DrivenStep, view: ClusterView) -> bool:
-    """Whether the target is a member that is not whole, or has been asked to become a member."""
+    """Whether the target is a member and not whole, or has been asked to become a member."""
     if step.changes.in_flight.intersection(move.groups()):
         return True
     return any(seen.has(move.target) and not seen.is_whole(move.target) for seen in view.known(move.groups()))

@@ -13,10 +13,10 @@ from rhino_model.handovers import groups_of
 
 
 class Near(NamedTuple):
-    """The workers that have state of a virtual node.
+    """The workers with state of a virtual node.
 
     `holders`: whole members of all of its groups, in the order of the chain, whether or not they are reachable.
-    `lacking`: of other workers that have a part of it, the bytes that they would have to receive.
+    `lacking`: the missing bytes of other workers with a part of it.
     """
 
     holders: tuple[str, ...]
@@ -25,7 +25,7 @@ class Near(NamedTuple):
 
 @dataclass(slots=True)
 class Holding:
-    """The state of one virtual node. `size_bytes`: what the owners of its groups store.
+    """The state of one virtual node. `size_bytes`: bytes stored by the owners of its groups.
 
     `seen`: its groups when this was read. None: the group did not exist.
     """
@@ -37,14 +37,14 @@ class Holding:
     _near: Near | None = None
 
     def near(self) -> Near:
-        """The workers that have state of it. It is read at the first call, as only some plans need it."""
+        """The workers with state of it. It is read at the first call, as only some plans need it."""
         if self._near is None:
             self._near = _near([group for group in self.seen if group is not None])
         return self._near
 
 
 class Holdings:
-    """The holdings of virtual nodes that some plan has asked for. Changes no view, and gives the same as a new one."""
+    """The holdings of virtual nodes requested by some plan. Changes no view, and gives the same as a new one."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[VirtualNode, Holding]] = {}  # by job
@@ -66,12 +66,12 @@ class Holdings:
         return read
 
     def forget(self, job: str) -> None:
-        """Drops what is known of a job: it has ended, or begins a run that may have other virtual nodes."""
+        """Drops the knowledge of a job: it has ended, or begins a run with possibly other virtual nodes."""
         self._known.pop(job, None)
 
 
 def _near(seen: Sequence[GroupSeen]) -> Near:
-    """Looks only at members and workers that store some of it, because there may be very many workers."""
+    """Looks only at members and workers with some of it, because there may be very many workers."""
     whole = [{m.worker.worker_id: None for m in group.group.members if m.whole} for group in seen]
     holders = tuple(name for name in whole[0] if all(name in others for others in whole[1:]))
     others = {name for group in seen for name in group.stored_bytes}

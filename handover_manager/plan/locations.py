@@ -20,7 +20,7 @@ class Location(NamedTuple):
 
 
 class LocationMap(NamedTuple):
-    """The map for a driver. `hosts` has the host of every worker that is named, or "" if it is unknown."""
+    """The map for a driver. `hosts` has the host of every named worker, or "" if it is unknown."""
 
     locations: tuple[Location, ...]
     hosts: tuple[tuple[str, str], ...]
@@ -36,10 +36,10 @@ def virtual_nodes(job: str, task_groups: Sequence[TaskGroup]) -> dict[VirtualNod
 
 
 def choose_worker(view: ClusterView, node: VirtualNode, operators: Sequence[int], standing: str | None) -> str | None:
-    """The worker that should run `node`. None while no group of it is known.
+    """The desired worker of `node`. None while no group of it is known.
 
-    `standing` is the choice of a marker or a fallback, and wins. Otherwise it is the worker that owns most of the
-    groups. If that owner is not reachable, it is the first holder in the chain.
+    `standing` is the choice of a marker or a fallback, and wins. Otherwise it is the owner of most of the groups. If
+    that owner is not reachable, it is the first holder in the chain.
     """
     if standing is not None:
         return standing
@@ -58,8 +58,8 @@ def rank_workers(
 ) -> dict[VirtualNode, tuple[str, ...]]:
     """Workers in order of preference: the desired one, then the other holders.
 
-    If a desired worker is lost, its virtual nodes should spread over the others. So the second place is given to the
-    holder that is second for the fewest of them. Virtual nodes with the fewest holders choose first.
+    If a desired worker is lost, its virtual nodes should spread over the others. So the second place goes to the holder
+    with the fewest second places. Virtual nodes with the fewest holders choose first.
     """
     second: dict[str, Counter[str]] = defaultdict(Counter)
     others = {
@@ -77,7 +77,7 @@ def rank_workers(
 def make_locations(view: ClusterView, ranked: Mapping[VirtualNode, Sequence[str]]) -> LocationMap:
     """The map for the driver, ordered by virtual node.
 
-    It names workers that have not registered with this manager yet: their executors know which worker they belong to.
+    It names workers not registered with this manager yet: their executors know their worker.
     """
     locations = tuple(Location(node.task_group, node.partition, tuple(ranked[node])) for node in sorted(ranked))
     named = sorted({worker for location in locations for worker in location.workers})

@@ -15,7 +15,7 @@ class Assignment:
     """A perfect matching of least cost between rows and columns, by shortest augmenting paths.
 
     Jonker and Volgenant, *A shortest augmenting path algorithm for dense and sparse linear assignment problems*,
-    Computing 38, 1987. The potentials stay valid while costs only rise. So a matched edge that becomes dearer or ends
+    Computing 38, 1987. The potentials stay valid while costs only rise. So the end or a higher cost of a matched edge
     costs one further path, and not a new solution.
     """
 
@@ -77,7 +77,7 @@ class Assignment:
         self._flip(start, end, parents)
 
     def _flip(self, start: int, end: int, parents: Mapping[int, int]) -> None:
-        """Matches along the path that ends in the free column `end`."""
+        """Matches along the path to the free column `end`."""
         column: int | None = end
         while column is not None:
             row = parents[column]
@@ -90,8 +90,8 @@ def matchings(counts: Mapping[Pair, int]) -> list[list[Pair]]:
     """Splits `counts` of edges (origin, target) into matchings.
 
     In a matching each origin and each target occurs at most once. The number of matchings is the greatest degree
-    (König). Padding edges make the graph regular. A regular bipartite graph always has a perfect matching, which is
-    then removed, as many times as all its edges last.
+    (König). Padding edges make the graph regular. A regular bipartite graph always has a perfect matching. It is then
+    removed, as many times as all its edges last.
     """
     origins, targets = Counter[str](), Counter[str]()
     for (origin, target), count in counts.items():
@@ -123,7 +123,7 @@ def matchings(counts: Mapping[Pair, int]) -> list[list[Pair]]:
 
 
 def _padding(rows: list[int], columns: list[int]) -> Counter[Cell]:
-    """Padding edges that give every vertex the same degree, between rows and columns that lack some."""
+    """Padding edges for an equal degree of every vertex, between rows and columns short of edges."""
     blank = Counter[Cell]()
     row = column = 0
     while row < len(rows) and column < len(columns):

@@ -18,7 +18,7 @@ MEASUREMENTS_PREFIX = "handover_manager/figures/"
 class StepMeasurement(NamedTuple):
     """A confirmed step: seconds from its marker to its confirmation, and its pause.
 
-    The pause is the time by which its slowest batch took longer than usual, in seconds. None: unknown.
+    The pause is the excess of its slowest batch over the usual time, in seconds. None: unknown.
     """
 
     confirm_s: float
@@ -26,7 +26,7 @@ class StepMeasurement(NamedTuple):
 
 
 class CopyMeasurement(NamedTuple):
-    """Bytes that targets received before a marker, and how long that took in seconds."""
+    """Bytes received by targets before a marker, and their time in seconds."""
 
     bytes: int
     seconds: float
@@ -102,7 +102,7 @@ def predict(plan: Plan, measurements: Measurements, rate: float | None, wait_s: 
     """The plan with predictions of each step and of the total, from former measurements.
 
     `rate` is in bytes per second, from copies made before a marker. `wait_s` are the seconds until the requested start.
-    A step is prepared while the step before settles, so only the part of the copying that takes longer counts.
+    A step is prepared while the step before settles, so only the excess of the copying counts.
     """
     strategy = plan.strategy
     batch_s, confirm_s, pause_s = measurements.batch_s, measurements.confirm_s, measurements.pause_s

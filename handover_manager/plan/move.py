@@ -44,12 +44,12 @@ def is_there(
 
 
 def state_bytes(groups: list[GroupSeen]) -> int:
-    """Bytes that the owners store."""
+    """Bytes stored by the owners."""
     return sum(g.stored_bytes.get(g.owner, 0) for g in groups)
 
 
 def lacking_bytes(groups: list[GroupSeen], target: str) -> int:
-    """Bytes that `target` would have to receive to hold everything."""
+    """Bytes missing on `target` for the whole state."""
     return sum(
         max(g.stored_bytes.get(g.owner, 0) - g.stored_bytes.get(target, 0), 0) for g in groups if not g.is_whole(target)
     )

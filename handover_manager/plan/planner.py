@@ -108,7 +108,7 @@ def _check_known(nodes: tuple[VirtualNode, ...], known: Mapping[VirtualNode, tup
 
 
 def check_target(target: str, view: ClusterView) -> None:
-    """Checks that `target` can receive virtual nodes.
+    """Refuses a `target` unable to receive virtual nodes.
 
     Raises UnknownError, UnavailableError, NoSpaceError or PreconditionError otherwise.
     """

@@ -1,4 +1,4 @@
-"""The basis of a plan: what the managers know when it is made."""
+"""The basis of a plan: the knowledge of the managers when it is made."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from rhino_core.ids import VirtualNode
 class Situation:
     """`nodes` are the virtual nodes of the jobs concerned with their operators, `desired` their desired workers.
 
-    `running` has the virtual nodes in a running handover, `arriving` the workers to which one moves; both with the
-    handover's id. `work` is what drivers have reported; plans by rows or time need it. A rebalance and adaptation leave
-    `pinned` virtual nodes where they are; adaptation moves none to a worker that is `barred` for it. `holdings`: what
-    former plans have read, so that this one reads only what has changed.
+    `running` has the virtual nodes in a running handover, `arriving` the targets of running handovers; both with the
+    handover's id. `work` comes from drivers' reports; plans by rows or time need it. A rebalance and adaptation leave
+    `pinned` virtual nodes in place; adaptation moves none to a worker `barred` for it. `holdings`: kept from former
+    plans, so this one reads only the changes.
     """
 
     nodes: Mapping[VirtualNode, tuple[int, ...]]

@@ -53,16 +53,16 @@ class Choice(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """A new worker for each virtual node that moves, and the hot virtual nodes."""
+    """A new worker for each moving virtual node, and the hot virtual nodes."""
 
     choices: dict[VirtualNode, Choice]
     hot: tuple[HotNode, ...] = ()
 
 
 def choose_targets(intent: Intent, situation: Situation) -> Chosen:
-    """Chooses what `intent` moves, and where to. Virtual nodes without state are left out.
+    """Chooses the virtual nodes and targets of `intent`. Virtual nodes without state are left out.
 
-    Raises UnknownError and UnavailableError for workers, ConflictError while a handover moves to a worker that must be
+    Raises UnknownError and UnavailableError for workers, ConflictError while a handover moves to a worker to be
     emptied, NoSpaceError, and PreconditionError if no worker is eligible or the work is not known.
     """
     view = situation.view
@@ -132,11 +132,11 @@ def model_of(
     leaving: frozenset[str] = frozenset(),
     kept: frozenset[Weight] = frozenset(),
 ) -> Model:
-    """The workers of `room`, those that are to be emptied, and the virtual nodes with state that are on any of them.
+    """The workers of `room`, the ones to be emptied, and the virtual nodes with state on any of them.
 
-    `room` is in bytes that each eligible worker may receive. If workers are to be emptied, only their virtual nodes
-    move. The model then has copies of these only, and no more than the sizes of the others. `kept`: weights that it
-    needs besides; a virtual node of which one was not reported has none of it.
+    `room` is in bytes for each eligible worker. If workers are to be emptied, only their virtual nodes move. The model
+    then has copies of these only, and no more than the sizes of the others. `kept`: weights needed besides; an
+    unreported weight of a virtual node is 0.
     """
     view, model = situation.view, Model()
     for worker in sorted({*room, *leaving}):
@@ -192,7 +192,7 @@ def _placed(situation: Situation) -> list[_Placed]:
 def _loads(
     placed: Iterable[_Placed], weights: frozenset[Weight], work: Mapping[VirtualNode, Work]
 ) -> Mapping[Weight, Sequence[float]]:
-    """The bytes, and what is to be balanced. An empty virtual node counts a little: a young job is also spread."""
+    """The bytes, and the weights to balance. An empty virtual node counts a little: a young job is also spread."""
     loads: dict[Weight, Sequence[float]] = {Weight.BYTES: [max(found.holding.size_bytes, 1) for found in placed]}
     reported = [work.get(found.node) for found in placed]
     if Weight.ROWS in weights:

@@ -1,7 +1,7 @@
-"""Which run of a job counts: one driver at a time, with one location of the query checkpoint.
+"""The run of a job that counts: one driver at a time, with one location of the query checkpoint.
 
 A job is identified by the id in the checkpoint's `metadata` file, so a copy of the folder is the same job. Two runs
-would raise each other's floors, and sidecars would delete files that the slower run needs.
+would raise each other's floors, and sidecars would delete files of the slower run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CLAIM_S = 16.0  # gRPC closes the session of a vanished driver after 15 s
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A run that waits because another driver's session has the job. `until` is monotonic time."""
+    """A waiting run: another driver's session has the job. `until` is monotonic time."""
 
     event: QueryStarted
     until: float
@@ -56,7 +56,7 @@ class Claims:
         return [claim.until for claims in self._waiting.values() for claim in claims.values()]
 
     def due(self, now: float) -> list[str]:
-        """Jobs with a claim whose time is up."""
+        """Jobs with an expired claim."""
         return [job for job, claims in self._waiting.items() if any(now >= claim.until for claim in claims.values())]
 
 
@@ -75,7 +75,7 @@ def taken(job: Job, event: QueryStarted) -> RefuseQuery:
 def elsewhere(job: Job, event: QueryStarted) -> RefuseQuery | None:
     """The refusal of a run because its checkpoint is not at the job's location.
 
-    None if it is at that location, or if one of the two locations is not known.
+    None if it is at this location, or if one of the two locations is not known.
     """
     location = canonical(event.location)
     if not location or not job.location or location == job.location:
@@ -118,8 +118,8 @@ _DEFAULT_PORTS = {"hdfs": ":8020"}
 def canonical(location: str) -> str:
     """One spelling for `file:/x`, `file:///x/`, `/x` and `rhino://file/x`, as Hadoop writes it: `file:/x`.
 
-    A query checkpoint at `rhino://<scheme>@<authority>/<path>` keeps its logs at `<scheme>://<authority>/<path>`. A
-    text that is not an absolute location is returned unchanged.
+    A query checkpoint at `rhino://<scheme>@<authority>/<path>` keeps its logs at `<scheme>://<authority>/<path>`. Any
+    text but an absolute location is returned unchanged.
     """
     match = _LOCATION.match(location)
     if match is None:

@@ -1,4 +1,4 @@
-"""The map of a query: the worker on which each virtual node should run."""
+"""The map of a query: the desired worker of each virtual node."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rhino_model.handovers import groups_of
 
 @dataclass(slots=True)
 class DesiredMap:
-    """The desired worker of each virtual node, under a configuration epoch that rises with each change.
+    """The desired worker of each virtual node, under a configuration epoch. It rises with each change.
 
     `nodes` are the virtual nodes with their operators. `node_of` finds the virtual node of an (operator, partition).
     Both are computed once for each plan of the query: there may be 100 000 virtual nodes, and every batch needs them.
-    `pinned` has the workers set by markers, until they own the groups. `made_from` is the revision of the groups from
-    which the map was made. None: it must be made again. `concerns` are the workers on whose state it depends, and
-    `workers` the desired ones. `edition` rises whenever the map is made again, changed or not.
+    `pinned` has the workers set by markers, until they own the groups. `made_from` is the revision of the groups behind
+    the map. None: it must be made again. `concerns` are the workers it depends on, and `workers` the desired ones.
+    `edition` rises whenever the map is made again, changed or not.
     """
 
     job: str
@@ -41,7 +41,7 @@ class DesiredMap:
         self._find_nodes()
 
     def take_plan(self, task_groups: tuple[TaskGroup, ...]) -> None:
-        """Adopts a new plan. Markers of virtual nodes that the new plan lacks are dropped."""
+        """Adopts a new plan. Markers of virtual nodes missing in the new plan are dropped."""
         self.task_groups = task_groups
         self._find_nodes()
         self.pinned = {node: worker for node, worker in self.pinned.items() if node in self.nodes}
@@ -51,7 +51,7 @@ class DesiredMap:
         self.node_of = {(o, node.partition): node for node, operators in self.nodes.items() for o in operators}
 
     def choose(self, view: ClusterView) -> bool:
-        """Updates the map from `view`. Returns whether it has changed, which begins a new configuration epoch.
+        """Updates the map from `view`. Returns whether it has changed. A change begins a new configuration epoch.
 
         A virtual node keeps its worker while its groups are unknown.
         """
@@ -75,7 +75,7 @@ class DesiredMap:
         return frozenset({*members, *chosen.values(), *self.pinned.values(), *self.fallbacks.workers()})
 
     def pin(self, workers: Mapping[VirtualNode, str], view: ClusterView) -> None:
-        """Begins a configuration epoch in which these virtual nodes have these workers."""
+        """Begins a configuration epoch with these workers for these virtual nodes."""
         self.pinned.update(workers)
         if not self.choose(view):
             self.configuration_epoch += 1
@@ -94,7 +94,7 @@ class DesiredMap:
             self.made_from = None
 
     def locations(self, view: ClusterView) -> LocationMap:
-        """The map for the driver. Fallback placement follows the map that was made last."""
+        """The map for the driver. Fallback placement follows the newest map."""
         ranked = rank_workers(view, self.nodes, self.desired)
         self.fallbacks.sent(ranked, self.pinned)
         return make_locations(view, ranked)

@@ -1,4 +1,4 @@
-"""Where the executors of each driver's application are, as the driver reports them."""
+"""The places of the executors of each driver's application, by the driver's reports."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Places(NamedTuple):
     def usable(self, view: ClusterView, desired: Collection[str]) -> ClusterView:
         """The view without workers that have neither an executor nor a desired virtual node.
 
-        It is the whole view while no executor is known. A query uses a part of a cluster if others use the rest. A
-        worker that has just been started has no executor for some seconds.
+        It is the whole view while no executor is known. A query uses a part of a cluster if others use the rest. A new
+        worker has no executor for some seconds.
         """
         if not self.workers and not self.hosts:
             return view

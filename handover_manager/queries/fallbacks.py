@@ -1,4 +1,4 @@
-"""Fallback placement: where the virtual nodes of a lost worker run until ownership has followed."""
+"""Fallback placement: the workers of a lost worker's virtual nodes until ownership has followed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MISSES_MAX = 2  # batches in a row elsewhere after which a fallback ends; as man
 class Fallbacks:
     """The fallback workers of one job's virtual nodes.
 
-    After a loss the replication manager makes the next worker in the chain the owner. The driver follows its map, which
-    spreads the virtual nodes. If the two differ, the map wins, because ownership follows logged batches. Otherwise a
-    virtual node that has just moved would move again. A fallback ends if the virtual node does not run there, because
-    the query has no executor on that worker. The map then follows the owners. Not journalled: after a restart of the
-    manager the map follows the owners too.
+    After a loss the replication manager makes the next worker in the chain the owner. The driver follows its map, and
+    so spreads the virtual nodes. If the two differ, the map wins, because ownership follows logged batches. Otherwise a
+    just moved virtual node would move again. A fallback ends if the virtual node does not run there, because the query
+    has no executor on the worker. The map then follows the owners. Not journalled: after a restart of the manager the
+    map follows the owners too.
     """
 
     def __init__(self) -> None:
@@ -33,11 +33,11 @@ class Fallbacks:
         self._ranked = {node: workers for node, workers in ranked.items() if node not in pinned}
 
     def workers(self) -> set[str]:
-        """Workers of the map that was sent last, whose loss may begin a fallback."""
+        """Workers of the map sent last. Their loss may begin a fallback."""
         return {worker for workers in self._ranked.values() for worker in workers}
 
     def ran(self, node: VirtualNode, *, missed: bool) -> bool:
-        """Records whether a logged batch ran elsewhere than desired. Returns True if that ends a fallback."""
+        """Records whether a logged batch ran elsewhere than desired. Returns True if this ends a fallback."""
         if node not in self._chosen or not missed:
             self._misses.pop(node, None)
             return False
@@ -48,7 +48,7 @@ class Fallbacks:
         return True
 
     def of(self, node: VirtualNode, groups: Iterable[GroupId], view: ClusterView) -> str | None:
-        """The fallback worker of `node` until it owns all groups. None if there is none, so that the owner counts."""
+        """The fallback worker of `node` until it owns all groups. None if there is none: then the owner counts."""
         groups = tuple(groups)
         holders = view.holders(groups)
         lost, *others = self._ranked.get(node, ("",))

@@ -1,8 +1,8 @@
-"""Forgotten jobs whose state is still there: no query of theirs starts, and the user may take the forgetting back.
+"""Forgotten jobs with state still there: no query of theirs starts, and the user may take the forgetting back.
 
-The grace counts only the time that a manager has measured with its monotonic clock while it ran. The journal has the
-time that is left, which is at most RECORD_S old. So a wall clock that is set deletes nothing early, and neither does a
-manager that was down for days. A restart lengthens the grace by up to RECORD_S.
+The grace counts only the time measured by a running manager with its monotonic clock. The journal has the remaining
+time, at most RECORD_S old. So a change of the wall clock deletes nothing early, and neither does a manager down for
+days. A restart lengthens the grace by up to RECORD_S.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RECORD_S = 300.0  # the time that is left is journalled as often as this
 class DeletionRecord(Record):
     """A forgotten job in the journal. `due`: the grace is over, nothing takes it back.
 
-    `by`: who has forgotten it; empty: not known.
+    `by`: the requester; empty: not known.
     """
 
     job: str
@@ -60,7 +60,7 @@ def deletion_key(job: str) -> str:
 
 
 def record_of_deletion(deletion: Deletion) -> DeletionRecord:
-    """Its time that is left is that at `recorded_at`."""
+    """`left_s` is the remaining grace at `recorded_at`."""
     left_s = 0.0 if deletion.due else deletion.left_s(deletion.recorded_at)
     return DeletionRecord(deletion.job, deletion.name, deletion.forgotten_ms, left_s, due=deletion.due, by=deletion.by)
 
@@ -98,7 +98,7 @@ class Deletions:
         return named[0] if named else None
 
     def begin(self, job: str, run: Run, grace_s: float, now: float, by: str = "") -> list[Effect]:
-        """Forgets a job that does not run. `run`: its newest one. `by`: who asks for it.
+        """Forgets a stopped job. `run`: its newest one. `by`: the requester.
 
         The grace of a forgotten job does not begin again, but 0 ends it.
         """
@@ -136,7 +136,7 @@ class Deletions:
         return [RefuseQuery(event.session, event.job, event.run_id, reason)]
 
     def observe(self, moved: Collection[str], now: float) -> list[Effect]:
-        """Deletes what is due, except for jobs that a handover moves just now. Journals the time that is left."""
+        """Deletes the due jobs, except jobs in a handover. Journals the remaining time."""
         effects: list[Effect] = []
         for deletion in self.all():
             if deletion.due or now >= deletion.due_at:
@@ -158,7 +158,7 @@ class Deletions:
         return [Persist(deletion_key(deletion.job), record_of_deletion(deletion))]
 
     def _delete(self, deletion: Deletion, now: float) -> list[Effect]:
-        """Journals that the deletion has begun, so that a crash between the two managers' records ends it later."""
+        """Journals that the deletion has begun, so a crash between the two managers' records ends it later."""
         if deletion.due:
             return [DeleteJob(deletion.job)]
         deletion.due = True

@@ -1,6 +1,6 @@
 """Acts of people and adaptation on the cluster, for `rhino history`: actor, act and time.
 
-Only what was done is here, and only the newest actions. The audit log also has what was refused.
+Only the newest executed actions are here. The audit log also has the refusals.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ FORGET_WORKER, OWNER, MOVED = "forget worker", "owner", "checkpoint moved"
 
 @dataclass(frozen=True, slots=True)
 class ActionRecord(Record):
-    """One action. `at_ms`: wall clock, for people. `by`: the identity of who asked for it; empty: not known.
+    """One action. `at_ms`: wall clock, for people. `by`: the identity of the requester; empty: not known.
 
-    `kind`: one of the texts above. `job`, `name` of the query, `worker` and `handover_id`: what it concerns; empty:
-    nothing of the kind. `detail`: for people.
+    `kind`: one of the texts above. `job`, `name` of the query, `worker` and `handover_id`: its subject; empty: nothing
+    of the kind. `detail`: for people.
     """
 
     kind: str
@@ -61,7 +61,7 @@ class History:
         return list(self._actions.values())
 
     def newest(self, kind: str, *, worker: str = "", job: str = "") -> ActionRecord | None:
-        """The newest action of the kind that concerns the worker or the job."""
+        """The newest action of the kind on the worker or the job."""
         found = (a for a in reversed(self._actions.values()) if a.kind == kind)
         return next((a for a in found if (a.worker == worker if worker else a.job == job)), None)
 

@@ -19,9 +19,9 @@ from rhino_core.ids import StoreVersion, VirtualNode
 class Job:
     """A streaming query: its run, its map of desired workers, and its logged batches.
 
-    `location` is that of the query checkpoint, in canonical spelling. It is empty until a driver has reported it.
-    `owner` is the name in the certificate of the driver that may run it. It is empty while any driver may.
-    `temporary`: Spark deletes the checkpoint after the run, so that no other run can need the state.
+    `location` is the place of the query checkpoint, in canonical spelling. It is empty until a driver has reported it.
+    `owner` is the certificate's name of the driver with the right to run it. It is empty while any driver may.
+    `temporary`: Spark deletes the checkpoint after the run, so no other run can need the state.
     """
 
     job: str
@@ -55,7 +55,7 @@ class Job:
         self.logged.logged(batch_id, versions, self.map.configuration_epoch, self.map.desired)
 
     def settle(self, batch: LoggedBatch, writers: Mapping[StoreVersion, str]) -> dict[VirtualNode, str]:
-        """Records who wrote a logged batch. Returns the actual workers of its virtual nodes."""
+        """Records the writers of a logged batch. Returns the actual workers of its virtual nodes."""
         actual = batch.written_by_one(writers, self.map.node_of)
         missed = self.logged.settle(batch, actual)
         self.map.ran(actual, missed)

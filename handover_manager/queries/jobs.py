@@ -54,7 +54,7 @@ class Jobs:
         return named[0]
 
     def name_of(self, job: str) -> str:
-        """A name for people that `find` takes: the query's name, its handle if another one has that name, or the id."""
+        """A name for people that `find` takes: the query's name, its handle if the name is not unique, or the id."""
         name = self._jobs[job].run.name if job in self._jobs else ""
         if not name:
             return job
@@ -62,7 +62,7 @@ class Jobs:
         return name if unique else query_handle(name, job)
 
     def add(self, job: str) -> Job:
-        """The job, which is new if it is not known."""
+        """The job, made if it is unknown."""
         return self._jobs.setdefault(job, Job(job, DesiredMap(job)))
 
     def forget(self, job: str) -> list[Effect]:
@@ -76,7 +76,7 @@ class Jobs:
         """The batch and the actual workers of its virtual nodes. None if the batch is no longer expected.
 
         After a miss the driver gets the map again (`Job.push_again`), because its own may be old. The map itself stays,
-        so that no replica moves because of a miss. Ownership follows a worker that keeps writing anyway.
+        so no replica moves because of a miss. Ownership follows a steady writer anyway.
         """
         job = self._jobs.get(event.job)
         batch = job.logged.pending.pop(event.batch_id, None) if job is not None else None
@@ -90,9 +90,9 @@ class Jobs:
     def refresh(self, view: ClusterView) -> list[Effect]:
         """Updates maps from the cluster, and sends changed maps to the drivers.
 
-        A map is made again only if its groups have changed, or a worker on which it depends: it may have 100 000
-        virtual nodes, and there may be many maps. If many are due at once, as after a start or the loss of many
-        workers, the next views make the others (`behind`), so that each view takes a bounded time.
+        A map is made again only if its groups have changed, or one of its workers: it may have 100 000 virtual nodes,
+        and there may be many maps. If many are due at once, as after a start or the loss of many workers, the next
+        views make the others (`behind`), so each view takes a bounded time.
         """
         self._find_due(view)
         effects: list[Effect] = []
@@ -122,7 +122,7 @@ class Jobs:
                 self._due[job.job] = None
 
     def pin(self, name: str, workers: Mapping[VirtualNode, str], view: ClusterView) -> list[Effect]:
-        """Sets a handover marker (Rhino 4.1, step 3): a configuration epoch in which virtual nodes have new workers."""
+        """Sets a handover marker (Rhino 4.1, step 3): a configuration epoch with new workers for virtual nodes."""
         job = self._jobs[name]
         job.map.pin(workers, view)
         return [persist_job(job), *job.push(view)]

@@ -1,4 +1,4 @@
-"""The logged batches of a query: which workers really ran its virtual nodes, and how long the batches took."""
+"""The logged batches of a query: the actual workers of its virtual nodes, and the times of the batches."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ PENDING_BATCHES_MAX = 64  # batches whose writers are still unknown
 
 @dataclass(frozen=True, slots=True)
 class LoggedBatch:
-    """A batch whose writers are not known yet, and the state of the map when it was logged.
+    """A batch with writers not known yet, and the state of the map when it was logged.
 
     `order` counts the batches reported to this manager, because answers may overtake each other. `meant` has the
-    workers that were desired since the batch before: both sides of a marker are right.
+    workers desired since the batch before: both sides of a marker are right.
     """
 
     order: int
@@ -26,7 +26,7 @@ class LoggedBatch:
     def written_by_one(
         self, writers: Mapping[StoreVersion, str], node_of: Mapping[tuple[int, int], VirtualNode]
     ) -> dict[VirtualNode, str]:
-        """The actual workers of the batch: virtual nodes whose stores were all written by one worker."""
+        """The actual workers of the batch: virtual nodes with all stores written by one worker."""
         found = dict[VirtualNode, set[str]]()
         for version in self.versions:
             node = node_of.get((version.store.operator, version.store.partition))
@@ -39,10 +39,10 @@ class LoggedBatch:
 class LoggedBatches:
     """Batches that wait for their writers, and the outcome of the others. Not journalled.
 
-    `newest_id` is the id of the newest reported batch, `reported` counts the reports. `actual` has the worker that ran
-    each virtual node, in the batch whose order `settled` has. `misses` counts the batches that ran a virtual node
-    elsewhere than desired; `missed` are those of the newest settled batch. `desired` is the map as it was when the
-    newest batch was logged.
+    `newest_id` is the id of the newest reported batch, `reported` counts the reports. `actual` has the worker of each
+    virtual node, in the batch of the order `settled`. `misses` counts the runs of a virtual node elsewhere than
+    desired; `missed` has the ones of the newest settled batch. `desired` is the map as it was when the newest batch was
+    logged.
     """
 
     newest_id: int | None = None
@@ -61,15 +61,15 @@ class LoggedBatches:
         configuration_epoch: int,
         desired: Mapping[VirtualNode, str],
     ) -> None:
-        """Adds a batch that was logged under this map."""
+        """Adds a batch logged under this map."""
         meant = {node: frozenset({worker, self.desired.get(node, worker)}) for node, worker in desired.items()}
         self.desired = dict(desired)
         self._add(batch_id, configuration_epoch, versions, meant)
 
     def repeated(self, batch_id: int, versions: tuple[StoreVersion, ...]) -> None:
-        """Adds a repeated batch, which may have begun under any map.
+        """Adds a repeated batch. It may have begun under any map.
 
-        It shows where state is. It confirms no marker, and it is never a miss.
+        It shows the place of state. It confirms no marker, and it is never a miss.
         """
         self._add(batch_id, 0, versions, {})
 
@@ -90,7 +90,7 @@ class LoggedBatches:
     def settle(self, batch: LoggedBatch, actual: Mapping[VirtualNode, str]) -> frozenset[VirtualNode]:
         """Records the actual workers of a batch.
 
-        Counts and returns the misses: virtual nodes that ran elsewhere than desired.
+        Counts and returns the misses: runs of virtual nodes elsewhere than desired.
         """
         missed = frozenset(node for node, worker in actual.items() if worker not in batch.meant.get(node, {worker}))
         for node in missed:
@@ -103,7 +103,7 @@ class LoggedBatches:
         return missed
 
     def keep(self, nodes: Collection[VirtualNode]) -> None:
-        """Drops what is known of other virtual nodes, because nothing runs them any more."""
+        """Drops the knowledge of other virtual nodes, because nothing runs them any more."""
         for table in (self.actual, self.misses, self.settled, self.desired):
             for node in [node for node in table if node not in nodes]:
                 del table[node]
@@ -114,7 +114,7 @@ class LoggedBatches:
 class BatchTimes:
     """Measures the intervals of batches. Times are monotonic, intervals in seconds.
 
-    `logged_at` and `run_id` belong to the newest report of a batch that was not repeated. `slowest` has the longest
+    `logged_at` and `run_id` belong to the newest report of a batch, repeated ones excluded. `slowest` has the longest
     interval under each watched marker.
     """
 
@@ -144,7 +144,7 @@ class BatchTimes:
     def pause(self, marker: str, usual_s: float | None) -> float | None:
         """Ends the watch of a marker, and returns its pause.
 
-        The pause is the time by which the slowest batch took longer than usual, in seconds. None: unknown.
+        The pause is the excess of the slowest batch over the usual time, in seconds. None: unknown.
         """
         slowest_s = self.slowest.pop(marker, 0.0)
         return None if usual_s is None or not slowest_s else max(slowest_s - usual_s, 0.0)

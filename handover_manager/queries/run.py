@@ -11,7 +11,7 @@ from handover_manager.plan.locations import LocationMap
 class Running:
     """A driver runs the query.
 
-    `sent`: configuration epoch and map that the driver has. None: the driver has none, or an old one.
+    `sent`: configuration epoch and map of the driver. None: the driver has none, or an old one.
     """
 
     session: int
@@ -22,7 +22,7 @@ class Running:
 class Lost:
     """The driver's session broke before the query had ended. The driver may come back. `at` is monotonic time.
 
-    After a restart of the manager every driver counts as lost at that time.
+    After a restart of the manager every driver counts as lost at the restart.
     """
 
     at: float
@@ -35,11 +35,10 @@ class Stopped:
 
 @dataclass(slots=True)
 class Run:
-    """The run that counts. A driver that reports its query again begins a new record of the same run.
+    """The accepted run. A repeated report of its driver begins a new record of the same run.
 
-    `since_ms` is the wall clock at which the run was accepted first. `host` is that of the driver, and
-    `rhino_version` that of its jar ("": not reported). `idle_epoch`: no batch runs or will begin under a map older than
-    that of this configuration epoch. None: unknown.
+    `since_ms` is the wall clock of the first acceptance. `host` is the driver's, and `rhino_version` its jar's ("": not
+    reported). `idle_epoch`: no batch runs or will begin under a map older than this configuration epoch. None: unknown.
     """
 
     run_id: str = ""
@@ -53,11 +52,11 @@ class Run:
 
     @property
     def session(self) -> int | None:
-        """The session of the driver that runs the query. None while no driver does."""
+        """The session of the query's driver. None without a driver."""
         return self.phase.session if isinstance(self.phase, Running) else None
 
     def may_return(self, lost_before: float) -> bool:
-        """Whether the driver was lost after `lost_before` (monotonic), so that it may come back."""
+        """Whether the driver was lost after `lost_before` (monotonic), so it may come back."""
         return isinstance(self.phase, Lost) and self.phase.at > lost_before
 
     def stop(self) -> None:

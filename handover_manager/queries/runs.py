@@ -1,4 +1,4 @@
-"""Decides which run of a query counts for its job, and records what the driver of that run reports."""
+"""Decides which run of a query counts for its job, and records the reports of its driver."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Runs:
         return self._offer(job, view, now)
 
     def session_closed(self, session: int, view: ClusterView, now: float) -> list[Effect]:
-        """Handles the end of a driver's session. Its jobs go to runs that wait for them."""
+        """Handles the end of a driver's session. Its jobs go to waiting runs."""
         self._claims.leave(session)
         self._executors.closed(session)
         effects: list[Effect] = []
@@ -100,42 +100,42 @@ class Runs:
         return effects
 
     def _offer(self, job: Job, view: ClusterView, now: float) -> list[Effect]:
-        """Offers a free job to the waiting runs: the first gets it, the others wait for that one."""
+        """Offers a free job to the waiting runs: the first gets it, the others wait for the first."""
         return [effect for event in self._claims.take(job.job) for effect in self.query_started(event, view, now)]
 
     def session_answered(self, session: int) -> list[Effect]:
-        """The session's driver is alive: refuses the runs of other drivers that wait for its jobs."""
+        """The session's driver is alive: refuses the waiting runs of other drivers."""
         return [claims.taken(job, event) for job in self._of_session(session) for event in self._claims.take(job.job)]
 
     def deadlines(self) -> list[float]:
         return self._claims.deadlines()
 
     def expire(self, now: float) -> list[Effect]:
-        """Refuses claims whose time is up: a session that is still open then has a driver that is alive."""
+        """Refuses expired claims: a session still open then has a live driver."""
         due = [self._jobs[name] for name in self._claims.due(now)]
         return [claims.taken(job, event) for job in due for event in self._claims.take(job.job)]
 
     def executor_changed(self, event: ExecutorChanged) -> list[Effect]:
-        """Records an executor, and reports changed places of the session's jobs. Copies belong where tasks can run."""
+        """Records an executor, and reports changed places of the session's jobs. Copies belong beside executors."""
         if not self._executors.changed(event):
             return []
         return [effect for job in self._of_session(event.session) for effect in self._places_of(job)]
 
     def _places_of(self, job: Job) -> list[Effect]:
-        """Reports where executors are. Nothing while none is known: the former ones are a better guess until then."""
+        """Reports the places of executors. Nothing while none is known: the former places are a better guess."""
         places = self._executors.places(job.run.session) if job.run.session is not None else NOWHERE
         return [NameExecutors(job.job, *places)] if places != NOWHERE else []
 
     def usable(self, job: Job, view: ClusterView) -> ClusterView:
-        """The view without workers that cannot run its tasks, as far as is known."""
+        """The view without workers known to be unable to run its tasks."""
         places = self._executors.places(job.run.session) if job.run.session is not None else NOWHERE
         return places.usable(view, set(job.map.desired.values()))
 
     def batch_logged(self, event: BatchLogged, now: float) -> list[Effect]:
-        """Passes on the content of the commit log, and asks who wrote the batch.
+        """Passes on the content of the commit log, and asks for the writers of the batch.
 
-        Ignores queries without state, late reports of older runs, and runs that were not accepted, because a floor
-        deletes files. Raises InvalidRequestError for versions of another job.
+        Ignores queries without state, late reports of older runs, and runs without acceptance, because a floor deletes
+        files. Raises InvalidRequestError for versions of another job.
         """
         job = self._accepted(event)
         if job is None or not event.versions:
@@ -165,7 +165,7 @@ class Runs:
     def query_idle(self, event: QueryIdle) -> bool:
         """Records that the query is idle.
 
-        Returns False for an unknown query, for a run that does not count, or for a map that this manager has not made.
+        Returns False for an unknown query, for a run that does not count, or for a map of another manager.
         """
         job = self._accepted(event)
         if job is None or event.configuration_epoch > job.map.configuration_epoch:
@@ -187,13 +187,13 @@ class Runs:
         return [persist_job(job)]
 
     def owner_set(self, event: OwnerSet) -> list[Effect]:
-        """Sets the driver that may run a job. A run that goes on is not disturbed. Raises UnknownError."""
+        """Sets the driver with the right to run a job. A present run is not disturbed. Raises UnknownError."""
         job = self._jobs.find(event.job)
         job.owner = event.owner
         return [persist_job(job)]
 
     def check_not_running(self, name: str, lost_before: float) -> str:
-        """The id of a job that no driver runs. An unknown name counts as an id.
+        """The id of a job without a driver. An unknown name counts as an id.
 
         Raises PreconditionError while a driver runs it, or if its driver was lost after `lost_before` and may come
         back.
@@ -211,11 +211,11 @@ class Runs:
         return job.job
 
     def running(self, lost_before: float) -> list[Job]:
-        """Jobs that a driver runs, and jobs whose driver was lost after `lost_before` and may come back."""
+        """Jobs with a driver, and jobs with a driver lost after `lost_before`, which may come back."""
         return [job for job in self._jobs.all() if job.run.session is not None or job.run.may_return(lost_before)]
 
     def without_checkpoint(self, lost_before: float) -> list[Job]:
-        """Jobs that have ended, or whose driver was lost before `lost_before`, with a temporary checkpoint."""
+        """Jobs with a temporary checkpoint that have ended, or lost their driver before `lost_before`."""
         temporary = (job for job in self._jobs.all() if job.temporary and job.run.session is None)
         return [job for job in temporary if not job.run.may_return(lost_before)]
 
@@ -228,7 +228,7 @@ class Runs:
         return [persist_job(known)]
 
     def forget(self, job: str) -> list[Effect]:
-        """Drops the job and the runs that wait for it."""
+        """Drops the job and its waiting runs."""
         self._claims.take(job)
         return self._jobs.forget(job)
 
@@ -236,7 +236,7 @@ class Runs:
         return [job for job in self._jobs.all() if job.run.session == session]
 
     def _accepted(self, event: QueryEnded | BatchLogged | QueryIdle) -> Job | None:
-        """The job, if the event belongs to its accepted run and comes from the session that has it."""
+        """The job, if the event belongs to its accepted run and comes from its session."""
         job = self._jobs.get(event.job)
         known = job is not None and (job.run.session, job.run.run_id) == (event.session, event.run_id)
         return job if known else None

@@ -1,1 +1,1 @@
-"""The HandoverManager service around the core, which does no I/O."""
+"""The HandoverManager service around the core. The core does no I/O."""

@@ -30,7 +30,7 @@ class Cluster(Protocol):
         """Starts or ends the draining of a worker. Idempotent. Raises UnknownError."""
 
     def name_settings(self, effect: NameSettings) -> None:
-        """Applies the settings of a job. Idempotent. Raises PreconditionError for a setting that cannot change."""
+        """Applies the settings of a job. Idempotent. Raises PreconditionError for an unchangeable setting."""
 
     def name_executors(self, effect: NameExecutors) -> None:
         """Records the hosts of a job's executors. Idempotent."""
@@ -39,7 +39,7 @@ class Cluster(Protocol):
         """Records the targets of all handovers in progress, by group. Idempotent."""
 
     def publish(self, effect: PublishLogged) -> None:
-        """Publishes what the driver read in Spark's commit log. Raises InvalidRequestError for impossible versions."""
+        """Publishes the driver's findings in Spark's commit log. Raises InvalidRequestError for impossible versions."""
 
     def forget_job(self, job: str, *, dry_run: bool) -> common_pb2.ForgetJobReply:
         """Deletes all state of a job. Idempotent. Raises UnknownError."""

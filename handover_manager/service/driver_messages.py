@@ -1,4 +1,4 @@
-"""Converts what drivers report and are sent between the core and protobuf messages."""
+"""Converts reports of drivers, and messages to them, between the core and protobuf messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GROUPS_MAX = 2 * PARTITIONS_MAX  # replica groups of one query
 
 
 def event_of(message: pb.DriverEvent, session: int, hello: pb.DriverHello, principal: str = "") -> Event:
-    """The event that a driver reports after its hello. `principal`: the name in the driver's certificate.
+    """The event in a driver's message after its hello. `principal`: the name in the driver's certificate.
 
     Raises InvalidRequestError for an impossible one.
     """

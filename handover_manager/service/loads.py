@@ -26,7 +26,7 @@ class _Caller:
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(self, load: pb.BatchLoad) -> None:
-        """A caller that reads too slowly misses the oldest batches."""
+        """A slow reader misses the oldest batches."""
         if len(self.unread) == UNREAD_MAX:
             self.skipped += 1 + self.unread.popleft().skipped
         self.unread.append(load)

@@ -1,4 +1,4 @@
-"""Converts requests of users, and what they are shown, between the core and protobuf messages."""
+"""Converts requests of users, and the answers to them, between the core and protobuf messages."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def job_to_pb(job: Job, view: ClusterView, wanted: Wanted = UNKNOWN) -> pb.JobSt
 
 
 def with_deletions(jobs: Iterable[pb.JobStatus], deletions: Iterable[Deletion], now: float) -> list[pb.JobStatus]:
-    """Marks forgotten jobs, and adds those that only the replication manager knows."""
+    """Marks forgotten jobs, and adds the ones known only to the replication manager."""
     found = {job.job: job for job in jobs}
     for deletion in deletions:
         message = found.setdefault(deletion.job, pb.JobStatus(job=deletion.job, batch_id=_batch_id(None)))

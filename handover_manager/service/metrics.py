@@ -42,7 +42,7 @@ SIZES_EVERY_S = 60.0  # between two sums of the bytes of a job
 
 @dataclass(slots=True)
 class Figures:
-    """Figures of the groups of one job, of which there may be very many. `made_from`: the state of the view."""
+    """Figures of the groups of one job. There may be very many. `made_from`: the state of the view."""
 
     made_from: object
     short_nodes: int
@@ -53,8 +53,8 @@ class Figures:
 class HandoverMetrics(Collector):
     """Counts handovers as they end. Reads jobs and groups when the metrics are requested.
 
-    `follow` walks the groups before that, one job at a time, so that a request does not wait for all of them. Bytes may
-    be SIZES_EVERY_S old.
+    `follow` walks the groups before that, one job at a time, so a request does not wait for all of them. Bytes may be
+    SIZES_EVERY_S old.
     """
 
     def __init__(self, core: HandoverCore, registry: CollectorRegistry) -> None:
@@ -152,9 +152,9 @@ class HandoverMetrics(Collector):
         yield from figures.values()
 
     def _labelled(self) -> Iterator[tuple[str, list[Job]]]:
-        """The queries by label: their name, or their id where the name is not unique. Connected ones come first.
+        """The queries by label: their name, or their id if the name is not unique. Connected ones come first.
 
-        Forgotten queries have their id, so that a new query can have the name.
+        Forgotten queries have their id, so a new query can have the name.
         """
         jobs = sorted(self._core.jobs.all(), key=lambda job: (job.run.session is None, job.run.name, job.job))
         forgotten = {deletion.job for deletion in self._core.deletions.all()}

@@ -14,7 +14,7 @@ GROUPS_AT_ONCE = 200
 
 
 class Publishing:
-    """Publishes batches in the order in which they were added."""
+    """Publishes batches in the order of their addition."""
 
     def __init__(self, publish: Callable[[PublishLogged], None], turns: Turns) -> None:
         """`publish`: for one part. It must not raise."""
@@ -26,7 +26,7 @@ class Publishing:
         self._added.put_nowait(batch)
 
     async def run(self) -> None:
-        """Publishes until cancelled. Batches that were added are then lost: the next ones say the same and more."""
+        """Publishes until cancelled. Added batches are then lost: the next ones say the same and more."""
         while True:
             batch = await self._added.get()
             for part in parts_of(batch, GROUPS_AT_ONCE):

@@ -50,7 +50,7 @@ class Runtime:
         policy: Policy = USUAL,
         turns: Turns | None = None,
     ) -> None:
-        """`forget_grace_s`: time for which the state of a forgotten job stays. `policy`: that of adaptation.
+        """`forget_grace_s`: the time a forgotten job's state stays. `policy`: of adaptation.
 
         `turns`: for long work.
         """
@@ -93,7 +93,7 @@ class Runtime:
             await self._finder.close()
 
     def apply(self, event: ev.Event) -> None:
-        """Feeds the core. Raises what the core refuses, and UnavailableError unless `run` is active."""
+        """Feeds the core. Raises the core's refusals, and UnavailableError unless `run` is active."""
         self._runner.handle(event)
         self._views.soon()
 
@@ -134,7 +134,7 @@ class Runtime:
         return self.core.plan(request, now=self._loop.time())
 
     def start(self, handover_id: str, request: Request, by: str) -> DrivenHandover:
-        """Plans on a fresh view, and starts the handover. `by`: who asks for it; empty: not known."""
+        """Plans on a fresh view, and starts the handover. `by`: the requester; empty: not known."""
         self.refresh_view()
         self.apply(ev.HandoverRequested(handover_id, request, by))
         return self.core.handovers.find(handover_id)
@@ -166,7 +166,7 @@ class Runtime:
         return self.core.drain_state(worker, self._cluster.remains(worker), now=self._loop.time())
 
     def forget_job(self, name: str, by: str, *, dry_run: bool, at_once: bool) -> common_pb2.ForgetJobReply:
-        """Forgets a job: its state is deleted at once, or after the grace. `by`: who asks for it; empty: not known.
+        """Forgets a job: its state is deleted at once, or after the grace. `by`: the requester; empty: not known.
 
         Raises PreconditionError while the job may be running, and UnknownError if it is not known.
         """
@@ -178,7 +178,7 @@ class Runtime:
         return usage
 
     def _usage(self, job: str) -> common_pb2.ForgetJobReply:
-        """Counts the replica groups of a job, and the files and bytes that each worker stores of it.
+        """Counts the replica groups of a job, and the files and bytes of it on each worker.
 
         Raises UnknownError if neither manager knows the job.
         """

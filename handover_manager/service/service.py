@@ -62,7 +62,7 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         policy: Policy = USUAL,
         turns: Turns | None = None,
     ) -> None:
-        """`transport`: for questions to sidecars. `policy`: that of adaptation. `turns`: of all services here."""
+        """`transport`: for questions to sidecars. `policy`: of adaptation. `turns`: of all services here."""
         self._turns = turns or Turns()
         finder = WriterFinder(transport, self._turns)
         self._runtime = Runtime(journal, cluster, finder, forget_grace_s, policy, self._turns)
@@ -234,7 +234,7 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         """Waits until enough workers for the settings are known. Raises TooFewWorkersError with a way out.
 
         Lost workers count: a driver may start while a worker is down, and a running driver may then meet a new manager.
-        Its commits are as safe as those of a query that has been running throughout.
+        Its commits are as safe as in a query without such an interruption.
         """
         factor = convert.settings_of(hello.settings).replication_factor
         deadline = asyncio.get_running_loop().time() + WORKERS_WAIT_S

@@ -1,4 +1,4 @@
-"""Sessions of drivers, with the effects that wait to be sent. Only the newest map of each job waits."""
+"""Sessions of drivers, with the effects to be sent. Only the newest map of each job waits."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ LATE_MAX = 2  # executors of one application: with more of them, it is not the l
 
 
 class Session:
-    """A driver's session. A newer map of a job replaces one that has not been sent yet.
+    """A driver's session. A newer map of a job replaces an unsent one.
 
-    `late`: executors that Spark has removed because their heartbeats came too late.
-    `token` is known to this driver only. `replaced`: the driver has a newer session, so this one must end.
+    `late`: executors removed by Spark because of late heartbeats. `token` is known to this driver only. `replaced`: the
+    driver has a newer session, so this one must end.
     """
 
     def __init__(self, number: int, hello: pb.DriverHello, token: str, principal: str = "") -> None:
@@ -95,13 +95,13 @@ CALLERS_MAX = 1000
 
 
 class Pace:
-    """By caller. Of more callers than it has room for, the one that has been quiet longest is forgotten."""
+    """By caller. If there is no room for another one, the caller silent for the longest time is forgotten."""
 
     def __init__(self) -> None:
         self._even_at: OrderedDict[str, float] = OrderedDict()  # when the caller may again name AT_ONCE
 
     def wait_s(self, caller: str, now: float) -> float:
-        """The seconds that the caller must wait for one more query, which counts from this call on."""
+        """The caller's waiting time for one more query, in seconds. The query counts from this call on."""
         even_at = max(self._even_at.pop(caller, now), now) + EVERY_S
         self._even_at[caller] = even_at
         if len(self._even_at) > CALLERS_MAX:

@@ -38,7 +38,7 @@ R = TypeVar("R", bound=Record)
 
 
 def persist(journal: Journal, effects: Iterable[ev.Effect]) -> None:
-    """Journals everything that the effects ask for, as one write. It is on disk when this returns."""
+    """Journals all requests of the effects, as one write. It is on disk when this returns."""
     newest = {effect.key: effect.record for effect in effects if isinstance(effect, ev.Persist)}
     records = {key: record for key, record in newest.items() if record is not None}
     gone = newest.keys() - records.keys()
@@ -57,7 +57,7 @@ def restore(
 ) -> HandoverCore:
     """The core from its records. A handover past its marker gets its full deadline again.
 
-    Raises PreconditionError for a record that only a newer version knows.
+    Raises PreconditionError for a record of a newer version.
     """
     steps = _decoded(values, STEP_PREFIX, StepRecord)
     measurements = _decoded(values, MEASUREMENTS_PREFIX, MeasurementsRecord)
@@ -122,7 +122,7 @@ def after_write(records: Iterable[Record], gone: Iterable[str]) -> None:
 
 
 def _points(records: Iterable[Record], gone: Iterable[str]) -> list[str]:
-    """The failpoints of one write, in the order in which a step passes them."""
+    """The failpoints of one write, in the order of a step."""
     found = {"forget.end" for key in gone if key.startswith(DELETION_PREFIX)}
     for record in records:
         if isinstance(record, StepRecord):

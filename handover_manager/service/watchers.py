@@ -12,7 +12,7 @@ from rhino_pb import handover_pb2 as pb
 
 
 class Watchers:
-    """The watchers of each handover, and what each has not read yet."""
+    """The watchers of each handover, and their unread updates."""
 
     def __init__(self) -> None:
         self._queues: dict[str, list[asyncio.Queue[pb.HandoverStatus]]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Asks sidecars which versions of a logged batch their own executors wrote (Rhino 4.1, step 4)."""
+"""Asks sidecars for the versions of a logged batch written by their own executors (Rhino 4.1, step 4)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Asking:
         return [(worker, versions) for worker, versions in asked if versions]
 
     def message_of(self, version: StoreVersion) -> common_pb2.StoreVersion:
-        """The version as a message, which is made once for all workers."""
+        """The version as a message, made once for all workers."""
         known = self._messages.get(version)
         if known is None:
             known = self._messages[version] = convert.store_version_to_pb(version)
@@ -64,9 +64,8 @@ class WriterFinder:
     ) -> dict[StoreVersion, str]:
         """Worker ids of the writers, as far as a worker claims a version.
 
-        Each version comes with the worker to ask first. The workers in `near` are asked next for what is missing,
-        and all others last: three rounds at most. A worker that does not answer within CHECK_TIMEOUT_S counts as
-        silent.
+        Each version comes with the worker to ask first. The workers in `near` are asked next for missing ones, and all
+        others last: three rounds at most. A worker without an answer within CHECK_TIMEOUT_S counts as silent.
         """
         if not self._running:
             await self._forget(workers)
@@ -98,7 +97,7 @@ class WriterFinder:
             asking.found |= dict.fromkeys(written or (), worker.worker_id)
 
     async def _ask(self, worker: Worker, versions: list[StoreVersion], asking: _Asking) -> list[StoreVersion] | None:
-        """The versions that the worker claims. None if it does not answer."""
+        """The versions claimed by the worker. None if it does not answer."""
         await self._turns.take()
         key = worker.peer_address, self._transport.edition
         channel = self._channels.get(key)
@@ -116,7 +115,7 @@ class WriterFinder:
         return [convert.store_version_of(check.version) for check in reply.checks if check.written_here]
 
     async def _forget(self, workers: Iterable[Worker]) -> None:
-        """Closes connections to addresses that no worker uses any more, and those with a former certificate."""
+        """Closes connections to unused addresses, and those with a former certificate."""
         used = {(worker.peer_address, self._transport.edition) for worker in workers}
         for key in [key for key in self._channels if key not in used]:
             await self._channels.pop(key).close(None)

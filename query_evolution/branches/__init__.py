@@ -1,1 +1,1 @@
-"""The checkpoint folder of a branch: a new query that begins with the state of another one at a batch."""
+"""The checkpoint folder of a branch: a new query with the state of another one at a batch."""

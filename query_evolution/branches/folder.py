@@ -1,4 +1,4 @@
-"""Copies what a new query needs of another query's checkpoint. The other query may be running.
+"""Copies a new query's part of another query's checkpoint. The other query may be running.
 
 The copy has an id of its own, so both are different queries for everybody. The state itself is not here.
 """
@@ -30,7 +30,8 @@ ROUNDS = 100  # of copying a log that a driver writes meanwhile
 
 
 class HiddenFolder:
-    """A hidden folder beside `target`, which becomes `target` at the end. A context manager: what is left is deleted.
+    """A hidden folder beside `target`, renamed to `target` at the end. A context manager: an unfinished folder is
+    deleted.
 
     `job`: the id of the new query. `work`: the hidden folder. Raises AlreadyThereError if `target` exists and is no
     empty folder, and PreconditionError if it lies within `source`, the other checkpoint.
@@ -72,7 +73,7 @@ class HiddenFolder:
 
 
 class BranchFolder(HiddenFolder):
-    """That of a branch after a batch. Raises PreconditionError also for what cannot be branched."""
+    """The folder of a branch after a batch. Raises PreconditionError also for a checkpoint that cannot be branched."""
 
     def __init__(self, source: QueryCheckpoint, target: Path, batch: int) -> None:
         super().__init__(source, target)
@@ -80,7 +81,7 @@ class BranchFolder(HiddenFolder):
         schema_paths.check_renamed(source.folder, self.target, batch)
 
     def fill(self) -> None:
-        """Copies the logs up to the batch, and the offsets of the next one, so that it has the same rows.
+        """Copies the logs up to the batch, and the offsets of the next one, so it has the same rows.
 
         Raises PreconditionError if entries of the batch vanish meanwhile, and as `schema_paths.rename`.
         """
@@ -99,9 +100,10 @@ class BranchFolder(HiddenFolder):
         copy_modifications(self._source, work / "modifications", self._batch)
 
     def copy_described(self, other: QueryCheckpoint) -> Path:
-        """Copies what another checkpoint says of its operators until the batch into a folder of its own, for `target`.
+        """Copies another checkpoint's descriptions of its operators until the batch into a folder of its own, for
+        `target`.
 
-        Returns that folder, in `work`. Raises as `schema_paths.rename`.
+        Returns the folder, in `work`. Raises as `schema_paths.rename`.
         """
         copy = self.work / "described"
         _copy_all(other.folder / "state", copy / "state")
@@ -110,9 +112,9 @@ class BranchFolder(HiddenFolder):
 
 
 def copy_modifications(checkpoint: QueryCheckpoint, work: Path, batch: int) -> None:
-    """Copies those that are in force for the batch. Those under way stay with the other query.
+    """Copies those in force for the batch. Those under way stay with the other query.
 
-    Raises PreconditionError for what other users have written, or could have: it would count as this user's.
+    Raises PreconditionError for files that other users have written, or could have: they would count as this user's.
     """
     source = checkpoint.folder / "modifications"
     try:
@@ -144,7 +146,7 @@ def _copy_own(checkpoint: QueryCheckpoint, source: Path, work: Path, batch: int)
 
 
 def _jar_of(modifications: Path, record: int) -> JarCode | None:
-    """The jar that a record needs."""
+    """The jar of a record."""
     text = read_text(modifications / "records" / str(record), own=True)
     return Record.from_json(record, text).change.jar
 

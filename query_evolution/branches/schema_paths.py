@@ -1,7 +1,7 @@
 """Makes the metadata of a copied checkpoint name the schema files of the copy, and not those of the original.
 
-Spark would find the original's files, or, once they are deleted, none: it would then no longer compare the schema of
-the state with that of the code, and could not read state in Avro.
+Spark would find the original's files, or, once they are deleted, none: it would then no longer compare the schemas of
+state and code, and could not read state in Avro.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def check_renamed(source: Path, target: Path, batch: int) -> None:
 
 
 def rename(source: Path, work: Path, target: Path, batch: int) -> None:
-    """Rewrites the metadata in `work`, a copy of the checkpoint `source` which will be `target`.
+    """Rewrites the metadata in `work`, a copy of the checkpoint `source`, to become `target`.
 
-    Metadata of batches after `batch` is deleted: the new query writes its own. Raises IntegrityError for a schema file
-    that is missing, and PreconditionError if another file names `source`.
+    Metadata of batches after `batch` is deleted: the new query writes its own. Raises IntegrityError for a missing
+    schema file, and PreconditionError if another file names `source`.
     """
     roots = set[str]()
     for operator in operator_metadata.operators(work):
@@ -63,7 +63,7 @@ def _rename_in(path: Path, operator: Path, source: Path, target: Path) -> set[st
 
 
 def _check_left(state: Path, roots: set[str]) -> None:
-    """Raises PreconditionError for a file that still names a former checkpoint: of a Spark that Rhino does not know."""
+    """Raises PreconditionError for a file that still names a former checkpoint: of a Spark unknown to Rhino."""
     texts = {text.encode() for root in roots for text in (f"{root}/state/", json.dumps(f"{root}/state/")[1:-1])}
     for path in state.rglob("*"):
         if path.is_file() and any(text in path.read_bytes() for text in texts):

@@ -147,7 +147,7 @@ def show_list(views: Sequence[View]) -> None:
 
 
 def show(view: View, *, as_json: bool, comparison: Comparison | None = None) -> None:
-    """Prints a modification as a sentence, or as JSON. `comparison`: what its dry run has found out."""
+    """Prints a modification as a sentence, or as JSON. `comparison`: the findings of its dry run."""
     if as_json:
         say_json(plain(view) | ({} if comparison is None else {"comparison": asdict(comparison)}))
         return
@@ -178,7 +178,7 @@ def _version(of: Version) -> str:
 
 
 def parse_columns(pairs: Sequence[str]) -> dict[str, str]:
-    """Raises InvalidRequestError for a text without "=", and for a column that is named twice."""
+    """Raises InvalidRequestError for a text without "=", and for a column named twice."""
     return _parse_pairs(pairs, "--set", "COLUMN=EXPRESSION")
 
 
@@ -219,7 +219,7 @@ def _row(view: View) -> Row:
 
 
 def _canary(view: View) -> str:
-    """The batches that were judged, and the figures of the worst of them."""
+    """The judged batches, and the figures of the worst of them."""
     canary = view.record.canary
     if canary is None:
         return ""

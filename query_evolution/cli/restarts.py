@@ -1,4 +1,4 @@
-"""`rhino restarts`: who runs a supervised query, and which code has taken it over. Data on stdout."""
+"""`rhino restarts`: the process that runs a supervised query, and its restarts. Data on stdout."""
 
 from __future__ import annotations
 

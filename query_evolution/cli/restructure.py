@@ -140,7 +140,7 @@ def _table(made: Restructured) -> Table:
 
 @contextmanager
 def _progress() -> Iterator[Progress]:
-    """A line on stderr that changes: how many stores and bytes are linked."""
+    """A changing line on stderr: the numbers of linked stores and bytes."""
     with console(error=True).status("reading the checkpoints") as status:
 
         def report(what: str, done: int, total: int, size_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""`rhino shadow`, what a shadow run has found, and `rhino promote`. Data on stdout."""
+"""`rhino shadow`, the findings of a shadow run, and `rhino promote`. Data on stdout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Branches of queries: a new query that begins with the state of another one, as links to the same files."""
+"""Branches of queries: a new query with the state of another one, as links to the same files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_connector.query_checkpoint import QueryCheckpoint
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A branch that was made. `linked_bytes`: of the files on the workers that own them, none of which was copied."""
+    """A new branch. `linked_bytes`: of the files on their owners. None of them was copied."""
 
     job: str
     source_job: str
@@ -29,12 +29,12 @@ class Branch:
 
 
 def branch(manager: str, source: Path, target: Path, *, batch: int | None = None, dry_run: bool = False) -> Branch:
-    """Makes a query checkpoint `target` that begins with the state of the query of `source` after a batch.
+    """Makes a query checkpoint `target` with the state of the query of `source` after a batch.
 
     The query of `source` may be running, and is not changed. `batch`: None is its newest committed one. The new query
-    has an id of its own. Its state is links to the files of the other query, on the workers that have them. Raises
-    AlreadyThereError if `target` exists, PreconditionError, UnknownError if a version is not stored any more,
-    UnavailableError. Nothing stays of a branch that has failed.
+    has an id of its own. Its state is links to the files of the other query, on their workers. Raises AlreadyThereError
+    if `target` exists, PreconditionError, UnknownError if a version is not stored any more, UnavailableError. Nothing
+    stays of a failed branch.
     """
     started = time.monotonic()
     checkpoint = QueryCheckpoint(source)

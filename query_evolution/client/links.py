@@ -29,7 +29,7 @@ Progress = Callable[[str, int, int, int], None]  # what is done, number of store
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The links that workers have made together. `workers`: ids of those that own it."""
+    """The links made by all workers together. `workers`: ids of the owners."""
 
     files: int = 0
     bytes: int = 0
@@ -72,7 +72,7 @@ def ask_all(
     request_of: Callable[[Sequence[T]], Request],
     report: Progress = lambda *_: None,
 ) -> Made:
-    """Asks one holder of each item's group, and the next one where that fails. Raises the last error."""
+    """Asks one holder of each item's group, and the next one after a failure. Raises the last error."""
     waiting, made, attempt = list(items), Made(), 0
     failure: RhinoError | None = None
     failpoints.hit("branch.links.before")
@@ -127,7 +127,7 @@ def _call(worker: Worker, stub: peer_pb2_grpc.PeerStub, request: Request) -> pee
 
 
 def take_back(manager: str, job: str, error: BaseException) -> None:
-    """Forgets what was made for the job. If that fails, the error says what is left to do."""
+    """Forgets the new job. If this fails, the error names the rest of the work."""
     try:
         with HandoverClient(manager) as client:
             client.forget_job(job, now=True)

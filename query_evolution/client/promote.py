@@ -17,7 +17,7 @@ from spark_connector.query_checkpoint import QueryCheckpoint, replace_file
 
 
 class StateOf(enum.StrEnum):
-    """Whose state the new code goes on with."""
+    """The query with the state for the new code."""
 
     LIVE = "live"
     BRANCH = "branch"
@@ -25,7 +25,7 @@ class StateOf(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """The query that goes on. `checkpoint`: where the new code is to be started, with the sink of the live query.
+    """The promoted query. `checkpoint`: for the start of the new code, with the sink of the live query.
 
     `batch`: the last one of the live query. `planned`: whether the live query had planned the next one; then the new
     code runs it with the same rows. `compared`, `different`: batches of the shadow run of the branch.
@@ -45,16 +45,16 @@ class Promoted:
 def promote(
     manager: str, live: Path, branch: Path, state: StateOf | str, *, target: Path | None = None, dry_run: bool = False
 ) -> Promoted:
-    """Lets the code of a branch take the place of the live query, which its owner has stopped.
+    """Lets the code of a branch take the place of the live query. Its owner has stopped the live query.
 
-    `live`, `branch`: the two checkpoints. `state`: "branch" goes on with what the new code has computed, in the
+    `live`, `branch`: the two checkpoints. `state`: "branch" goes on with the state computed by the new code, in the
     checkpoint `branch`. It must have followed the live query up to its last committed batch. "live" goes on with the
-    state of the live query: `target` becomes a new branch after that batch, and `branch` stays as it is.
+    state of the live query: `target` becomes a new branch after this batch, and `branch` stays as it is.
 
     The checkpoint of the live query is not changed, so going back is to start the former code on it.
 
-    Raises ConflictError if one of both queries runs, or changes meanwhile. Raises PreconditionError for a branch that
-    is behind, ahead, or has had other rows; with the state of the live query also for other stateful operators. Raises
+    Raises ConflictError if one of both queries runs, or changes meanwhile. Raises PreconditionError for a branch behind
+    or ahead of it, or one with other rows; with the state of the live query also for other stateful operators. Raises
     InvalidRequestError for a `target` that is missing or not needed. The errors of `branch` are raised, too.
     """
     started = time.monotonic()
@@ -123,7 +123,7 @@ def _check_operators(former: QueryCheckpoint, shadow: QueryCheckpoint) -> None:
 
 
 def _take_over(former: QueryCheckpoint, shadow: QueryCheckpoint, batch: int, *, planned: bool) -> None:
-    """Gives the branch the rows of the batch that the live query has planned and not committed."""
+    """Gives the branch the rows of the live query's planned and uncommitted batch."""
     copy_sources(former, shadow)
     next_one = shadow.folder / "offsets" / str(batch + 1)
     if planned and not next_one.exists():

@@ -1,4 +1,4 @@
-"""Rebuilt state: what operators that are born would know if the new code had run from the beginning."""
+"""Rebuilt state: the state of born operators as if the new code had run from the beginning."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ READ_S = 10.0  # for an entry of the former query's logs that is there
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """A checkpoint with rebuilt state. `job`: its query id. `source_job`: that of the former query.
+    """A checkpoint with rebuilt state. `job`: its query id. `source_job`: the id of the former query.
 
     `first`: the batch from which on the rows were replayed batch by batch. If it is not 0, it has the rows of all
-    batches before it, as far as the sources still have them. `batch`: the last one that was run. `newest`: the newest
-    one that the former query had committed at the end.
+    batches before it, as far as the sources still have them. `batch`: the last run one. `newest`: the newest one
+    committed by the former query at the end.
     """
 
     job: str
@@ -64,9 +64,9 @@ def rebuild(
 
     `rows`: the streaming DataFrame of the new code, without its sink; there is no output. The query of `source` may be
     running, and is only read. Its batches are run with the same rows, watermark and time, and under their numbers, from
-    the oldest one that its logs still have, or from `first`. That one also has the rows of all batches before it. Ends
-    after `batches` batches, or once all committed ones were run and none has come for `idle_s` seconds. A later call
-    goes on where this one has ended. Then `restructure` takes the state of operators that are born from `folder`.
+    the oldest one in its logs, or from `first`. This first one also has the rows of all batches before it. Ends after
+    `batches` batches, or once all committed ones were run and none has come for `idle_s` seconds. A later call goes on
+    at the end of this one. Then `restructure` takes the state of born operators from `folder`.
 
     Raises AlreadyThereError if `folder` is something else. Raises PreconditionError if the new code fails, if `folder`
     was made for another query, if the logs do not have a batch any more, and for a DataFrame of Spark Connect. Raises
@@ -103,7 +103,7 @@ def rebuild(
 
 
 def _begin(manager: str, rows: Rows, live: QueryCheckpoint, folder: Path, batch: LiveBatch, output_mode: str) -> None:
-    """Makes the checkpoint. Nothing stays of it if that fails."""
+    """Makes the checkpoint. Nothing stays of it after an error."""
     holders = holders_of(manager, live.job)
     groups = {version.store.group for version in live.logged().versions}
     check_stored(live.folder, live.job, groups, holders)

@@ -24,7 +24,7 @@ NO_CHOICES = Choices()
 class OperatorFate:
     """The fate of a stateful operator. `fate`: same, moved, born, rebuilt or dropped. `old`, `new`: ids in Spark.
 
-    An operator that is born begins without state. One that is rebuilt is born with the state of former rows.
+    A born operator begins without state. A rebuilt one is born with the state of former rows.
     """
 
     fate: str
@@ -37,10 +37,10 @@ class OperatorFate:
 
 @dataclass(frozen=True, slots=True)
 class Restructured:
-    """A query that was restructured. `linked_bytes`: of the files on their owners, none of which was copied.
+    """A restructured query. `linked_bytes`: of the files on their owners. None of them was copied.
 
-    `stores` keep their state, `rebuilt_stores` have state that was rebuilt, and `empty_stores` begin without any.
-    `rebuilt_job`: the id of the query that has rebuilt it; empty: none. `rebuilt_from`: since when it knows the rows.
+    `stores` keep their state, `rebuilt_stores` have rebuilt state, and `empty_stores` begin without any. `rebuilt_job`:
+    the id of the rebuilding query; empty: none. `rebuilt_from`: since when it knows the rows.
     """
 
     job: str
@@ -70,16 +70,16 @@ def restructure(
     dry_run: bool = False,
     report: Progress = lambda *_: None,
 ) -> Restructured:
-    """Makes a query checkpoint `target` for new code with other stateful operators, which keep the state of `source`.
+    """Makes a query checkpoint `target` for new code with other stateful operators. These keep the state of `source`.
 
-    The query of `source` is stopped. `sketch` is the checkpoint of a query that the new code has begun, with any sink:
-    it describes the new operators. If `rebuild` has made it, the operators that are born get its state; otherwise they
-    begin empty. `batch`: the batch of `source` after which the new query begins; None is the newest committed one. The
-    query of `source` is not changed, so going back is to start the former code again.
+    The query of `source` is stopped. `sketch` is the checkpoint of a query begun by the new code, with any sink: it
+    describes the new operators. If `rebuild` has made it, born operators get its state; otherwise they begin empty.
+    `batch`: the last batch of `source` before the new query; None is the newest committed one. The query of `source` is
+    not changed, so going back is to start the former code again.
 
-    Nothing stays of a call that has failed. Raises AlreadyThereError if `target` exists, and ConflictError if the query
-    runs. Raises PreconditionError if operators cannot be paired (see `align`), and if rebuilt state is not that of the
-    batch. Raises UnknownError if a version is not stored any more, and UnavailableError.
+    Nothing stays of a failed call. Raises AlreadyThereError if `target` exists, and ConflictError if the query runs.
+    Raises PreconditionError if operators cannot be paired (see `align`), and if rebuilt state belongs to another batch.
+    Raises UnknownError if a version is not stored any more, and UnavailableError.
     """
     started = time.monotonic()
     plan = examine(QueryCheckpoint(source), sketch, batch, choices)
@@ -136,8 +136,8 @@ Item = peer_pb2.StoreLink | peer_pb2.EmptyStore
 def _steps(plan: Restructuring, job: str, empty: Sequence[StoreVersion]) -> Iterator[list[tuple[GroupId, Item]]]:
     """The requests to workers, one step after the other.
 
-    State that is kept comes first: the new query gets the settings of the first group that the manager sees, and these
-    are the settings of the former query.
+    Kept state comes first: the new query gets the settings of its first group, and these are the settings of the former
+    query.
     """
     kept = [_link(link) for link in plan.links(job)]
     like = like_of({group for group, _ in kept})
@@ -157,7 +157,7 @@ def empty_item(version: StoreVersion, like: GroupId) -> tuple[GroupId, Item]:
 
 
 def like_of(groups: Collection[GroupId]) -> Callable[[int], GroupId]:
-    """Returns which of the groups has a partition: an empty store goes to the worker with state of its partition."""
+    """Returns the group that has a partition: an empty store goes to the worker with state of its partition."""
     ordered = sorted(groups)
     beside = {group.partition: group for group in reversed(ordered)}
     return lambda partition: beside.get(partition, ordered[0])

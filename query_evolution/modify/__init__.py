@@ -1,1 +1,1 @@
-"""Modifications of running queries: records beside the query checkpoint, which the driver checks and binds."""
+"""Modifications of running queries: records beside the query checkpoint, checked and bound by the driver."""

@@ -52,7 +52,7 @@ MODULE = "rhino_modification"  # no module of this name exists, so its functions
 
 
 def state_function(function: Callable[..., Any], output: DataType | str) -> Any:
-    """Makes a function for `applyInPandasWithState` into what `Modifications.replace_function` takes.
+    """Makes a function for `applyInPandasWithState` into an argument of `Modifications.replace_function`.
 
     `output` is its output schema, a `StructType`, or its text if a Spark session is active.
     """
@@ -63,7 +63,7 @@ def state_function(function: Callable[..., Any], output: DataType | str) -> Any:
 def processor_function(
     processor: StatefulProcessor, output: DataType | str, *, time_mode: str = "None", pandas: bool = True
 ) -> Any:
-    """Makes a processor for `transformWithState` into what `Modifications.replace_function` takes.
+    """Makes a processor for `transformWithState` into an argument of `Modifications.replace_function`.
 
     Its name in the query is `transformWithStateUDF`. `pandas`: for `transformWithStateInPandas`. `output`, `time_mode`:
     as the query gives them.
@@ -76,8 +76,8 @@ def processor_function(
 def code_of(function: Any) -> Code:
     """Pickles a UDF of `udf`, `pandas_udf`, `arrow_udf`, `state_function` or `processor_function` as PySpark does.
 
-    Also one of Spark Connect, which is the same function without a session. Raises InvalidRequestError for anything
-    else, and if it is not deterministic, cannot be pickled or is too large.
+    Also one of Spark Connect: it is the same function without a session. Raises InvalidRequestError for anything else,
+    and if it is not deterministic, cannot be pickled or is too large.
     """
     if not all(hasattr(function, name) for name in ("func", "returnType", "evalType", "deterministic")):
         raise InvalidRequestError(
@@ -103,7 +103,7 @@ def code_of(function: Any) -> Code:
 
 
 def codes_of(functions: Mapping[str, Any]) -> dict[str, Code]:
-    """Pickles functions that SQL at a point calls by these names, as `code_of`. Raises InvalidRequestError."""
+    """Pickles functions for calls by these names in SQL at a point, as `code_of`. Raises InvalidRequestError."""
     codes = {}
     for name, function in functions.items():
         code = code_of(function)
@@ -117,7 +117,7 @@ def codes_of(functions: Mapping[str, Any]) -> dict[str, Code]:
 
 
 def comparer_of(code: Code) -> bytes | None:
-    """Pickles what compares two functions of this kind. None: functions of this kind are not compared."""
+    """Pickles the comparer of two functions of this kind. None: functions of this kind are not compared."""
     if code.eval_type not in SCALAR:
         return None
     made = comparer.row_comparer() if code.eval_type in PLAIN else comparer.column_comparer()
@@ -149,7 +149,7 @@ def _takes(function: Callable[..., Any]) -> tuple[int, int] | None:
 def load(source: str) -> Any:
     """Executes a file and returns an object of it: "FILE.py:NAME". Raises InvalidRequestError.
 
-    The file cannot build a Spark session or start a query: it may be the application whose query is to be changed.
+    The file cannot build a Spark session or start a query: it may be the application of the query.
     """
     file, _, name = source.rpartition(":")
     if not file or not name:

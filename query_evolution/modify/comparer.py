@@ -42,7 +42,7 @@ class Comparison:
             self._time(1, made)
 
     def batch(self, length: int, args: Sequence[Any], named: dict[str, Any]) -> None:
-        """Calls both versions with columns of many rows, and before that with the first row, which is not timed."""
+        """Calls both versions with columns of many rows, and first with the first row, untimed."""
         if self.rows == 0 and length > 1:
             first = [_head(arg) for arg in args], {name: _head(arg) for name, arg in named.items()}
             for version in self._order():
@@ -69,7 +69,7 @@ class Comparison:
         return {"rows": self.rows, "different": self._different, **versions, "examples": self._examples}
 
     def _order(self) -> Sequence[str]:
-        """Neither version always has the caches that the other one has warmed."""
+        """Neither version always has the caches warmed by the other one."""
         return VERSIONS if self.rows % 2 == 0 else VERSIONS[::-1]
 
     def _called(
@@ -127,7 +127,7 @@ def same(old: Any, new: Any, *, strict: bool) -> bool:
 
 
 def row_comparer() -> Callable[..., str | None]:
-    """Makes what takes the place of a plain UDF. The last row gets the result as JSON, the others None."""
+    """Makes the substitute of a plain UDF. The last row gets the result as JSON, the others None."""
     open_comparison: list[tuple[Comparison, int]] = []
 
     def compare(header: str | None, *args: Any, **named: Any) -> str | None:
@@ -141,7 +141,7 @@ def row_comparer() -> Callable[..., str | None]:
 
 
 def column_comparer() -> Callable[..., Any]:
-    """Makes what takes the place of a pandas or Arrow UDF. The last row gets the result as JSON, the others None."""
+    """Makes the substitute of a pandas or Arrow UDF. The last row gets the result as JSON, the others None."""
     open_comparison: list[tuple[Comparison, int]] = []
 
     def compare(headers: Any, *args: Any, **named: Any) -> Any:
@@ -182,7 +182,7 @@ def _values(column: Any) -> list[Any]:
 
 
 def _column(value: Any, length: int) -> list[Any]:
-    """Raises TypeError or ValueError for what is no column of this length."""
+    """Raises TypeError or ValueError for anything but a column of this length."""
     found = _values(value)
     if len(found) != length:
         raise ValueError(f"{len(found)} values for {length} rows")

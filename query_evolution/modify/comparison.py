@@ -11,7 +11,7 @@ from rhino_core.foreign import reading
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One of both functions. `failed`: rows that it raised an error for. `error`: the first one.
+    """One of both functions. `failed`: rows with an error. `error`: the first one.
 
     `row_us`: microseconds of a row, without the first call. None: only one row was there.
     """
@@ -23,7 +23,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A row that both functions make different values of, as Python writes them. Long texts are cut."""
+    """A row with different values from both functions, as Python writes them. Long texts are cut."""
 
     given: str
     old: str

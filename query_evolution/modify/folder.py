@@ -36,7 +36,7 @@ class ModificationFolder:
         self._root = checkpoint / "modifications"
 
     def read(self) -> Ledger:
-        """Reads in the reverse order of writing: what a file speaks of was written before, so it is found.
+        """Reads in the reverse order of writing: a file was written after the files it refers to, so these are found.
 
         Raises IntegrityError if a file is not readable or missing, and AccessDeniedError if another user could have
         written it.
@@ -80,7 +80,7 @@ class ModificationFolder:
         raise ConflictError(f"{self._root}: others add modifications all the time; try again")
 
     def keep_jar(self, function: JarFunction) -> None:
-        """Puts the jar beside the records. A record that names it must come after it."""
+        """Puts the jar beside the records. Its record must come after it."""
         path = self._own_folder("jars") / f"{function.code.sha256}.jar"
         with contextlib.suppress(FileNotFoundError, AccessDeniedError, IntegrityError):  # it is replaced
             if hashlib.sha256(read_bytes(path, own=True)).hexdigest() == function.code.sha256:
@@ -90,7 +90,7 @@ class ModificationFolder:
         failpoints.hit("modification.jar.after")
 
     def take_comparison(self, number: int) -> Comparison | None:
-        """Returns what a dry run has found out, and removes it. None: there is none, or it has been taken.
+        """Returns the findings of a dry run, and removes them. None: there is none, or it has been taken.
 
         Raises IntegrityError.
         """
@@ -123,7 +123,7 @@ class ModificationFolder:
         return created
 
     def _compare(self, texts: Mapping[int, str], digests: Iterable[tuple[int, str]]) -> None:
-        """Raises IntegrityError if a record is missing, or is not the one that the driver has checked."""
+        """Raises IntegrityError if a record is missing, or is not the one checked by the driver."""
         for number, digest in digests:
             why = "is missing" if number not in texts else ""
             if digest and not why and hashlib.sha256(texts[number].encode()).hexdigest() != digest:
@@ -162,13 +162,13 @@ def _return(batch: int, fields: dict[str, Any]) -> Return:
 
 
 def _binding(batch: int, fields: dict[str, Any]) -> dict[int, str]:
-    """The SHA-256 of each record. "": a former driver, which did not write it, has bound it."""
+    """The SHA-256 of each record. "": bound by a former driver that did not write it."""
     records = [int(number) for number in fields["records"]]
     digests = [str(digest) for digest in fields.get("sha256", [""] * len(records))]
     return dict(zip(records, digests, strict=True))
 
 
 def _outcome(number: int, fields: dict[str, Any]) -> tuple[Outcome, str]:
-    """Also the SHA-256 of the record that was accepted, else ""."""
+    """Also the SHA-256 of an accepted record, else ""."""
     outcome = Outcome(str(fields.get("refused", "")), bool(fields.get("withdrawn", False)))
     return outcome, str(fields.get("sha256", ""))

@@ -16,11 +16,11 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A Python function: what PySpark pickles for it, its kind in PySpark's numbers, and its return type as JSON.
+    """A Python function: its pickle by PySpark, its kind in PySpark's numbers, and its return type as JSON.
 
     `takes`: the least and the most arguments of a scalar function, None: not known. `guard`: for a processor of
-    `transformWithState`, a pickled UDF that compares the state variables of two of them. `python`: the version that has
-    pickled it, such as "3.11".
+    `transformWithState`, a pickled UDF that compares the state variables of two of them. `python`: the version of the
+    pickle, such as "3.11".
     """
 
     pickled: bytes = b""
@@ -32,7 +32,7 @@ class Code:
 
 
 def check_functions(functions: Mapping[str, Code]) -> dict[str, Code]:
-    """Returns functions that SQL calls by their names. Raises InvalidRequestError if it cannot, or for too much code.
+    """Returns functions for calls by their names in SQL. Raises InvalidRequestError if it cannot, or for too much code.
 
     All of them have 1 MiB of code together at most.
     """

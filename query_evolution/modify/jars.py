@@ -1,4 +1,4 @@
-"""Functions of Scala and Java, as a record names them: a class of a jar, which lies beside the records."""
+"""Functions of Scala and Java, as a record names them: a class of a jar beside the records."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class JarFunction:
 
 
 def jar_function(jar: str | Path, class_name: str) -> JarFunction:
-    """Makes a class of Java or Scala in a jar into what `Modifications.replace_function` takes.
+    """Makes a class of Java or Scala in a jar into an argument of `Modifications.replace_function`.
 
     The class has a public constructor without arguments, and implements `org.apache.spark.sql.api.java.UDF1` (0 to 22,
-    the number of arguments) or Scala's `Function1`. It may be a Scala object. The jar is read here and now, and has
-    everything that the class needs and the query's executors do not have. Raises InvalidRequestError if it cannot be
-    read, has no such class, or has more than 16 MiB.
+    the number of arguments) or Scala's `Function1`. It may be a Scala object. The jar is read here and now, and has all
+    classes that the class needs and the query's executors lack. Raises InvalidRequestError if it cannot be read, has no
+    such class, or has more than 16 MiB.
     """
     path = Path(jar)
     if not _CLASS.fullmatch(class_name):

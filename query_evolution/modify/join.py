@@ -15,7 +15,7 @@ _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 class How(enum.StrEnum):
-    """Which rows come out of a join."""
+    """The rows of a join's result."""
 
     INNER = "inner"  # those with a row of the table
     LEFT = "left"  # all; columns of the table are null where it has no row
@@ -30,7 +30,7 @@ class How(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StaticTable:
-    """Where the driver's Spark reads a table, once. `path`: as Spark takes it, a URI or an absolute path.
+    """The place where the driver's Spark reads a table, once. `path`: as Spark takes it, a URI or an absolute path.
 
     `schema`: in Spark's DDL, "": the format has it, or Spark infers it. `options`: of Spark's reader for the format.
     They are in the record, so they must not be secret. Raises InvalidRequestError.
@@ -52,7 +52,7 @@ class StaticTable:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """`on`: columns of the table by the columns of the point that must be equal to them."""
+    """`on`: columns of the table by the equal columns of the point."""
 
     table: StaticTable
     on: dict[str, str]
@@ -60,7 +60,7 @@ class Join:
 
     @classmethod
     def made(cls, table: StaticTable, on: Mapping[str, str], how: str, columns: Mapping[str, str]) -> Self:
-        """Raises InvalidRequestError for what cannot be a join. `columns`: new values of columns, in SQL."""
+        """Raises InvalidRequestError for arguments that make no join. `columns`: new values of columns, in SQL."""
         if how not in tuple(How):
             raise InvalidRequestError(f"join {how!r}: must be one of {', '.join(How)}")
         if not on or not all(of.strip() and its.strip() for of, its in on.items()):

@@ -14,7 +14,7 @@ from rhino_core.transitions import TransitionTable
 
 
 class State(enum.StrEnum):
-    """Where a modification is on its way."""
+    """The states of a modification."""
 
     PENDING = "pending"  # no driver has checked it yet
     ACCEPTED = "accepted"  # checked; the next batch binds it
@@ -82,7 +82,7 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Figures of a committed batch of a canary: its time, and by the names of points the rows that passed them."""
+    """Figures of a committed batch of a canary: its time, and its rows by the names of points."""
 
     batch_ms: int
     rows: Mapping[str, int]
@@ -92,8 +92,8 @@ class Figures:
 class View:
     """A modification with its state. It counts for the batches from `first_batch` to `last_batch`, None: still.
 
-    A returned one whose first batch failed has counted for none: its `last_batch` is the batch before. `reason`: why it
-    was refused or has been returned. `figures`: of the batches of its canary.
+    After a failure of its first batch, a returned one has counted for none: its `last_batch` is the batch before.
+    `reason`: of the refusal or return. `figures`: of the batches of its canary.
     """
 
     record: Record
@@ -106,9 +106,10 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """`bindings`: by batch, the records that came in force with it. `returned`: by batch, what made its binding void.
+    """`bindings`: by batch, the records that came in force with it. `returned`: by batch, the cause of its void
+    binding.
 
-    `figures`: by batch, of those that were judged.
+    `figures`: by batch, of the judged ones.
     """
 
     records: Mapping[int, Record]
@@ -141,7 +142,7 @@ class Ledger:
         )
 
     def waiting(self, change: Change) -> int | None:
-        """Returns the number of a modification of the same slot that is on its way, or None. Dry runs do not count.
+        """Returns the number of a pending modification of the same slot, or None. Dry runs do not count.
 
         A canary is on its way as well, but may be removed.
         """
@@ -157,7 +158,7 @@ class Ledger:
         )
 
     def _facts(self, record: Record) -> Iterator[Fact]:
-        """Yields what is known about a record, in the order in which it happened."""
+        """Yields the known events of a record, in their order."""
         outcome, batch = self.outcomes.get(record.number), self._batch(record.number)
         if outcome is not None:
             passed = Fact.PASSED_DRY if record.dry_run else Fact.PASSED
@@ -187,7 +188,7 @@ class Ledger:
         }
 
     def _superseded_at(self, record: Record) -> int | None:
-        """Returns the first batch with a newer record of the same slot, whose binding is not void."""
+        """Returns the first batch with a newer record of the same slot and a valid binding."""
         later = (
             batch
             for batch, numbers in self.bindings.items()

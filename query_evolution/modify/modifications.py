@@ -34,9 +34,9 @@ class Modifications:
     """The modifications of one query, given by its checkpointLocation. No manager and no Spark session is needed.
 
     A method writes a record. The driver of the running query checks it, and its next batch brings it in force. The
-    query is never harmed: what cannot be is refused, with the reason. Raises UnknownError for a folder that is not a
-    query checkpoint, InvalidRequestError for a location that this machine does not see as files, and PreconditionError
-    for a query that is not Rhino's.
+    query is never harmed: an impossible change is refused, with the reason. Raises UnknownError for any folder but a
+    query checkpoint, InvalidRequestError for a location not visible as files on this machine, and PreconditionError for
+    a query without Rhino.
     """
 
     def __init__(self, checkpoint: str | Path) -> None:
@@ -58,8 +58,8 @@ class Modifications:
         """Replaces the function `name` of the query by one of the same kind and return type.
 
         `function`: made with `udf`, `pandas_udf` or `arrow_udf`; with `state_function` for the function of
-        `applyInPandasWithState`, whose state stays; with `jar_function` for a function of Scala or Java. `sample`: a
-        dry run of a UDF calls it and the present one with this many rows at most of the newest batch, see
+        `applyInPandasWithState` (its state stays); with `jar_function` for a function of Scala or Java. `sample`: a dry
+        run of a UDF calls it and the present one with this many rows at most of the newest batch, see
         `take_comparison`; 0: it calls neither. Raises InvalidRequestError as `code_of`, and ConflictError while another
         change of it is on its way.
         """
@@ -83,7 +83,7 @@ class Modifications:
         canary: Canary | None = None,
         dry_run: bool = False,
     ) -> View:
-        """Lets only rows that meet a SQL condition pass the point that the query names by `.observe(point, ...)`.
+        """Lets only rows that meet a SQL condition pass the point, named in the query by `.observe(point, ...)`.
 
         `functions`: as for `set_columns`. Replaces a former filter there. Raises ConflictError while another one is on
         its way.
@@ -102,8 +102,8 @@ class Modifications:
     ) -> View:
         """Gives columns new values at a point, as SQL expressions by their names. Their types stay.
 
-        `functions`: Python functions that the expressions call, by the names that they have there. Each is made with
-        `udf`, `pandas_udf` or `arrow_udf`, and need not be in the query. Replaces all former columns there. Raises
+        `functions`: Python functions called in the expressions, by their names there. Each is made with `udf`,
+        `pandas_udf` or `arrow_udf`, and need not be in the query. Replaces all former columns there. Raises
         InvalidRequestError as `codes_of`, and ConflictError while another change of them is on its way.
         """
         if not columns:
@@ -124,7 +124,7 @@ class Modifications:
         canary: Canary | None = None,
         dry_run: bool = False,
     ) -> View:
-        """Joins the rows of a point with a table of 64 MiB at most, which the driver reads once and keeps.
+        """Joins the rows of a point with a table of 64 MiB at most. The driver reads it once and keeps it.
 
         `table`: a `StaticTable`, or the path of one in Parquet. `on`: columns of the table by those of the point.
         `columns`, `functions`: as for `set_columns`, for an inner or left join; `table.NAME` is a column of the table.
@@ -142,10 +142,11 @@ class Modifications:
         return self._add(Change(Kind(kind), target, removes=True), dry_run)
 
     def withdraw(self, number: int) -> View:
-        """Takes back a modification that no driver has checked yet, or, of a stopped query, one that is in force.
+        """Takes back a modification not yet checked by a driver, or, of a stopped query, one in force.
 
-        The latter is for a query that fails since: `remove` needs a batch. All that came in force with the same batch
-        is withdrawn. Raises UnknownError, ConflictError, and PreconditionError while a driver may be running the query.
+        The latter is for a query with a failure since: `remove` needs a batch. All modifications in force since the
+        same batch are withdrawn. Raises UnknownError, ConflictError, and PreconditionError while a driver may be
+        running the query.
         """
         view = self.get(number)
         if view.state in (State.IN_FORCE, State.CANARY) and view.first_batch is not None:
@@ -169,7 +170,7 @@ class Modifications:
         return ledger.view(number)
 
     def take_comparison(self, number: int) -> Comparison | None:
-        """Returns what the dry run of a function has found out by calling both versions. Only once: it is removed.
+        """Returns the comparison of both versions from the dry run of a function. Only once: it is removed.
 
         None: there is none, or somebody has taken it. It may have values of rows.
         """
@@ -227,7 +228,7 @@ def _check_rhinos(checkpoint: QueryCheckpoint) -> None:
 
 
 def _placed(canary: Canary | None, change: Change) -> Canary | None:
-    """Rows are counted at the point that changes, if no other is given. Raises InvalidRequestError."""
+    """Rows are counted at the changed point, if no other is given. Raises InvalidRequestError."""
     if canary is None or canary.point or not canary.counts_rows:
         return canary
     if change.kind is Kind.FUNCTION:
@@ -264,7 +265,7 @@ def _text(what: str, text: str) -> str:
 def folder_of(location: str) -> Path:
     """Returns the folder of a checkpointLocation.
 
-    Raises InvalidRequestError for a file system that this machine does not see as files.
+    Raises InvalidRequestError for a location not visible as files on this machine.
     """
     found = _RHINO.fullmatch(location) or _URI.fullmatch(location)
     if found is None:

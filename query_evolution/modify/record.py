@@ -22,7 +22,7 @@ _WITH_JAR = "+jar"
 
 
 class Kind(enum.StrEnum):
-    """The change that a modification makes."""
+    """The kind of change of a modification."""
 
     FUNCTION = "function"  # the code of a function of Python, or of Scala and Java
     FILTER = "filter"  # the rows that pass an observed point
@@ -32,7 +32,7 @@ class Kind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """The first batches of a modification are judged. One that fails or breaks a limit ends the modification.
+    """The first batches of a modification are judged. A failed one, or one beyond a limit, ends the modification.
 
     `max_batch_ms`: from a batch's trigger to its commit; not for the first batch of a run. `min_rows`, `max_rows`: of a
     batch at `point`, which counts them by the alias `rows` of `.observe`; "" is the point of the modification itself.
@@ -64,7 +64,7 @@ class Change:
     """A change that a user asks for. `target`: the name of the function, or of the observed point.
 
     `removes`: a former change of the same kind and target ends. Expressions are SQL. `columns` also of a join.
-    `functions`: the Python functions that the SQL of a filter, of columns or of a join calls by these names. `jar`: the
+    `functions`: the Python functions called by these names in the SQL of a filter, of columns or of a join. `jar`: the
     new class of a function of Scala or Java.
     """
 
@@ -86,10 +86,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """For a dry run of a function: old and new get this many rows at most. `comparer` is what counts differences.
+    """For a dry run of a function: old and new get this many rows at most. `comparer` counts the differences.
 
     It is pickled as a UDF is, and runs in a Python worker of an executor. For a class of a jar it is empty: the driver
-    has what compares. Raises InvalidRequestError.
+    has a comparer. Raises InvalidRequestError.
     """
 
     rows: int
@@ -102,7 +102,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A change with its number, which counts from 1, who wanted it, and when (wall clock, ms since the epoch)."""
+    """A change with its number (from 1), author and time (wall clock, ms since the epoch)."""
 
     number: int
     change: Change

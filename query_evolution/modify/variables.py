@@ -1,7 +1,7 @@
 """Whether two processors of `transformWithState` declare the same state variables.
 
 This runs in a Python worker of an executor. It is pickled by value, because the executors need not have Rhino. So it
-imports nothing of Rhino. It calls `init` of both processors, with a handle that only writes down what they ask for.
+imports nothing of Rhino. It calls `init` of both processors, with a handle that only writes their calls down.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Declarations:
 
 
 def differences(old: Any, new: Any) -> str:
-    """Returns what differs, or "". `old`, `new`: what PySpark makes of processors."""
+    """Returns the differences, or "". `old`, `new`: processors in PySpark's form."""
     (old_processor, old_mode), (new_processor, new_mode) = (
         (made.__self__._stateful_processor, made.__self__._time_mode) for made in (old, new)
     )
@@ -61,7 +61,7 @@ def differences(old: Any, new: Any) -> str:
 
 
 def check(header: str) -> str:
-    """Takes the place of a UDF with one row: both codes as JSON. Returns what differs, or ""."""
+    """Takes the place of a UDF with one row: both codes as JSON. Returns the differences, or ""."""
     fields = json.loads(header)
     old, new = (pickle.loads(base64.b64decode(fields[version]))[0] for version in ("old", "new"))
     return differences(old, new)

@@ -1,8 +1,8 @@
-"""The checkpoint of a query that begins before the former rows, and is numbered as the batches of the former query.
+"""The checkpoint of a query that begins before the former rows, with the batch numbers of the former query.
 
 Files of state have the number of their batch in their names. So the new code must make the state of batch N as its own
-batch N: the first batch that it runs has the number of a batch that the former query's logs still have. If that is not
-batch 0, the checkpoint says that the batch before it has read nothing, and names empty stores.
+batch N: its first batch has the number of a batch still in the former query's logs. If this is not batch 0, the
+checkpoint has a batch without rows before it, and names empty stores.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NOTHING = b"-"  # SERIALIZED_VOID_OFFSET of Spark's OffsetSeqLog: of this source
 
 
 def first_batch(live: QueryCheckpoint, asked: int | None) -> int:
-    """Returns the batch with which the new code begins: the oldest one that both logs have, or `asked`.
+    """Returns the first batch of the new code: the oldest one in both logs, or `asked`.
 
     Raises PreconditionError if they do not have it.
     """
@@ -40,10 +40,10 @@ def first_batch(live: QueryCheckpoint, asked: int | None) -> int:
 
 
 def without_watermark(entry: bytes) -> bytes:
-    """Returns an entry of the offset log with the watermark of a query that begins.
+    """Returns an entry of the offset log with the watermark of a new query.
 
     With the one of the former query, the rows of all batches before it would be late. Raises IntegrityError for an
-    entry that is not readable, and PreconditionError for another version of the log.
+    unreadable entry, and PreconditionError for another version of the log.
     """
     fields = _fields(entry) | {"batchWatermarkMs": 0}
     version, _, *rows = entry.rstrip().split(b"\n")
@@ -64,10 +64,10 @@ def _fields(entry: bytes) -> dict[str, Any]:
 def fill(
     made: HiddenFolder, live: QueryCheckpoint, first: int, sketch: Path | None, entry: bytes
 ) -> list[StoreVersion]:
-    """Makes the hidden folder one whose query begins with batch `first`. Returns the empty stores that it names.
+    """Prepares the hidden folder for a query whose first batch is `first`. Returns its empty stores.
 
-    `entry`: of that batch, in the offset log of the former query. `sketch`: the checkpoint of a query that the new code
-    has begun; None if `first` is 0: then Spark itself describes the operators. Raises PreconditionError.
+    `entry`: of this batch, in the offset log of the former query. `sketch`: the checkpoint of a query begun by the new
+    code; None if `first` is 0: then Spark itself describes the operators. Raises PreconditionError.
     """
     made.make()
     for name in ("offsets", "commits"):

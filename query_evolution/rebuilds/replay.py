@@ -44,11 +44,11 @@ class Replay:
         self._follower = Follower(live, self.checkpoint, since=origin.first, way_out=anew(folder))
 
     def next_batch(self) -> int:
-        """Returns the first batch that was not run."""
+        """Returns the first batch not run."""
         return max([*self.checkpoint.batches("commits"), self.origin.first - 1]) + 1
 
     def check_first(self, asked: int | None) -> None:
-        """Raises InvalidRequestError if the checkpoint begins with another batch than the one that is asked for."""
+        """Raises InvalidRequestError if the checkpoint begins with another batch than the requested one."""
         if asked not in (None, self.origin.first):
             raise InvalidRequestError(
                 f"{self.checkpoint.folder}: was begun with batch {self.origin.first}, and not with {asked}; leave it "
@@ -56,7 +56,7 @@ class Replay:
             )
 
     def _modify(self, batch: int) -> None:
-        """The new code goes on with the modifications that are in force then, so its state is of the same rows.
+        """The new code goes on with the modifications in force then, so its state is of the same rows.
 
         Notes of a run about them are not kept: a failed batch is no reason to go on without one.
         """
@@ -66,7 +66,7 @@ class Replay:
         copy_modifications(self._live, mine, batch)
 
     def run(self, rows: Rows, output_mode: str, batch: LiveBatch) -> None:
-        """Runs a batch with the rows, modifications, watermark and time of the former query: that of `next_batch`.
+        """Runs a batch with the rows, modifications, watermark and time of the former query's batch `next_batch`.
 
         The first one has the rows of all batches before it, too, and no watermark: otherwise they would be late.
         Raises PreconditionError if the new code fails.

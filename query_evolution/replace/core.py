@@ -1,14 +1,13 @@
 """The right to run a query while its code is replaced. No I/O, no clock.
 
-A supervisor is the part of an application that runs one query (`supervise.py`). It asks `decide` what to do next, does
-it, and tells `after` whether it could. It knows others by two things only: facts in the checkpoint,
-each written once, and two kinds of locks. The kernel takes a lock back when its process ends.
+A supervisor is the part of an application that runs one query (`supervise.py`). It asks `decide` for the next act, does
+it, and tells `after` whether it could. It knows others by two things only: facts in the checkpoint, each written once,
+and two kinds of locks. The kernel takes a lock back when its process ends.
 
-- The *right to run* is a lock. Nobody starts the query, or decides about a restart that was granted, without it.
-- The lock of a *request* is held by the application that asks, until its restart is decided. So others see that it
-  lives.
+- The *right to run* is a lock. Nobody starts the query, or decides about a granted restart, without it.
+- The lock of a *request* is held by the asking application, until its restart is decided. So others see it alive.
 
-Every decision is on what was seen before. It may be late: then the act fails, because a file is there already or a
+Every decision is based on an earlier look. It may be late: then the act fails, because a file is there already or a
 lock belongs to somebody else, and the supervisor looks again.
 """
 
@@ -22,7 +21,7 @@ from rhino_core.transitions import TransitionTable
 
 
 class Answer(enum.StrEnum):
-    """The end of a request. By whoever runs the query, or by the one who asks."""
+    """The end of a request. By the supervisor of the running query, or by the asking one."""
 
     PARKED = "parked"  # granted: no batch runs, and the former code will start none unless the restart is returned
     REFUSED = "refused"
@@ -30,7 +29,7 @@ class Answer(enum.StrEnum):
 
 
 class End(enum.StrEnum):
-    """The end of a granted restart. Written only by a process that has the right to run."""
+    """The end of a granted restart. Written only by a process with the right to run."""
 
     CONFIRMED = "confirmed"  # the new code has the query
     RETURNED = "returned"  # the former code goes on
@@ -92,9 +91,9 @@ class Me:
 class Seen:
     """A supervisor's view.
 
-    `restart`: the one it is about. `asker_lives`: of that one. `asked`: the oldest request without an answer whose
-    application lives. `undecided`: another restart that was granted and has no end. `undecided_lives`: its application
-    does. `runs`: its own query is active. `at_boundary`: no batch runs, and the gate lets none begin. `proved`: enough
+    `restart`: its subject. `asker_lives`: of this restart. `asked`: the oldest request without an answer and with a
+    live application. `undecided`: another granted restart without an end. `undecided_lives`: its application does.
+    `runs`: its own query is active. `at_boundary`: no batch runs, and the gate lets none begin. `proved`: enough
     batches of the new code are committed. `late`: the time of this phase is over.
     """
 
@@ -110,7 +109,7 @@ class Seen:
 
 
 def decide(me: Me, seen: Seen) -> Act:
-    """Returns what to do next."""
+    """Returns the next act."""
     return _DECISIONS[me.phase](me, seen)
 
 
@@ -123,7 +122,7 @@ def after(me: Me, act: Act, done: bool, number: int = 0) -> Me:
 
 
 def about(me: Me, act: Act, seen: Seen) -> int:
-    """Returns the number of the restart that an act is about. Of `ASK`, the shell knows it."""
+    """Returns the number of the restart of an act. Of `ASK`, the shell knows it."""
     if act is Act.CLOSE:
         return seen.asked or 0
     return (seen.undecided or 0) if me.phase is Phase.OWNING else me.number

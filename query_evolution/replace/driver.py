@@ -17,7 +17,7 @@ WAITING = "Waiting"  # begins Spark's message of a query between two batches
 
 
 class Driver:
-    """The query that `writer` starts, in this driver. `holder`: the name of the supervisor in this process.
+    """The query started by `writer`, in this driver. `holder`: the name of the supervisor in this process.
 
     Raises PreconditionError for a writer of Spark Connect, and for a session without Rhino's plugin.
     """

@@ -1,8 +1,9 @@
 """The folder `restarts` of a query checkpoint.
 
 requests/<number>, answers/<number> and ends/<number> are facts: written once, atomically. locks/run is the right to run
-the query, and locks/<number> says that the application of a request lives. The driver's JVM has these locks (Scala:
-RunLocks). This module looks who has one, and a command takes the right to run while it decides about a stopped query.
+the query, and locks/<number> proves a live application of a request. The driver's JVM has these locks (Scala:
+RunLocks). This module looks for their owners, and a command takes the right to run while it decides about a stopped
+query.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ NOT_GRANTED = (Answer.REFUSED, Answer.WITHDRAWN)
 
 
 class RestartFolder(RunLocks):
-    """`checkpoint`: the folder of a query checkpoint, which need not exist yet."""
+    """`checkpoint`: the folder of a query checkpoint. It need not exist yet."""
 
     def __init__(self, checkpoint: Path) -> None:
         super().__init__(checkpoint)
@@ -38,7 +39,7 @@ class RestartFolder(RunLocks):
     # ---- facts
 
     def read(self) -> tuple[Restart, ...]:
-        """Returns the restarts that are kept, by number.
+        """Returns the kept restarts, by number.
 
         Raises IntegrityError if a file is not readable, and AccessDeniedError if another user could have written it.
         """
@@ -63,7 +64,7 @@ class RestartFolder(RunLocks):
         raise ConflictError(f"{self.path}: others ask for restarts all the time; try again")
 
     def asked(self, number: int) -> tuple[str, int]:
-        """Returns who has asked, and when, in milliseconds of the wall clock. Raises IntegrityError."""
+        """Returns the asker and the time in milliseconds of the wall clock. Raises IntegrityError."""
         path = self.path / "requests" / str(number)
         fields = read_json(path)
         with reading(path):
@@ -93,7 +94,7 @@ class RestartFolder(RunLocks):
         return sorted({*numbers(self.path / "requests")} - {*numbers(self.path / "answers")})
 
     def committed(self) -> list[int]:
-        """Returns the batches in Spark's commit log. None of a query that has never run."""
+        """Returns the batches in Spark's commit log. None of a query without a run."""
         return numbers(self.path.parent / "commits")
 
     # ---- files
@@ -106,7 +107,7 @@ class RestartFolder(RunLocks):
         return created
 
     def _decided(self, kind: str, number: int, answers: type[T]) -> tuple[T, str]:
-        """Returns what a fact says, and why. It is written once, so it is read once."""
+        """Returns the content of a fact, and its reason. It is written once, so it is read once."""
         found = self._read.get((kind, number))
         if found is None:
             path = self.path / kind / str(number)
@@ -117,7 +118,7 @@ class RestartFolder(RunLocks):
         return found
 
     def _forget(self, old: list[int]) -> None:
-        """Removes restarts that are decided. The request goes first: nobody knows the restart without it."""
+        """Removes decided restarts. The request goes first: nobody knows the restart without it."""
         decided = [one for one in self.read() if one.number in old and (one.end or one.answer in NOT_GRANTED)]
         for restart in decided:
             for kind in ("requests", "answers", "ends", "locks"):

@@ -33,10 +33,10 @@ def rehearse(
 ) -> None:
     """Begins `rows` as a query without output and with an empty state, and compares its operators with the checkpoint.
 
-    Waits up to `first_batch_s` seconds for its first batch, so that Java code is compiled, and executors and Python
-    workers run. Executors that have not loaded a store yet load one of the query, and throw it away. `new_driver`: this
-    driver and its executors have not run the query. Then the rehearsal begins a second time, with the state of its
-    first batch, as a driver does that takes over.
+    Waits up to `first_batch_s` seconds for its first batch, so Java code is compiled, and executors and Python workers
+    run. Executors that have not loaded a store yet load one of the query, and throw it away. `new_driver`: this driver
+    and its executors have not run the query. Then the rehearsal begins a second time, with the state of its first
+    batch, as in a takeover.
 
     Of transformWithState only kind and partitions are compared: it may get more state variables, so Spark compares the
     rest in the first batch on trial. Raises PreconditionError if operators differ, with both lists and the way out, and
@@ -79,7 +79,7 @@ def _wait_for_batch(query: StreamingQuery, folder: Path, batch: int, deadline: f
 
 
 def _wait_until_closed(folder: Path) -> None:
-    """Executors close stores when they look next time. Tasks of the query would wait for that.
+    """Executors close stores when they look next time. Tasks of the query would wait for it.
 
     After CLOSED_S seconds they may: a setting of the application can let executors look less often.
     """
@@ -92,7 +92,7 @@ def check_operators(checkpoint: Path, rehearsed: Path) -> None:
     """Compares the operators of a checkpoint with those of the rehearsal in the folder `rehearsed`.
 
     Raises PreconditionError if they differ, with both lists, and if operators are not described. Raises IntegrityError
-    for files that cannot be read.
+    for unreadable files.
     """
     old, new = _operators(checkpoint), _operators(rehearsed)
     if reason := difference(old, new):

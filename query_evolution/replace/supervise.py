@@ -1,4 +1,4 @@
-"""`supervise`: runs a query whose code can be replaced by another application, or by another call in this one."""
+"""`supervise`: runs a query with code that another application, or another call in this one, can replace."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How new code that takes over is tried. Times are seconds of the monotonic clock.
+    """The trial of new code. Times are seconds of the monotonic clock.
 
     `batches`: so many must be committed before the new code is confirmed. `give_up_s`: no batch may take longer, the
     first one with the start of the query. `ask_s`: how long the former code may take to end its batch. `rehearse_s`:
@@ -82,15 +82,15 @@ DEFAULT_TRIAL = Trial()
 def supervise(
     writer: DataStreamWriter, checkpoint: str, *, output_mode: str = "append", trial: Trial = DEFAULT_TRIAL
 ) -> Supervised:
-    """Runs a query, takes it over from the application that runs it, and gives it to the next one that asks.
+    """Runs a query, takes it over from its present application, and gives it to the next one that asks.
 
-    `writer`: a query up to `.start()`, without checkpoint and output mode, which are set here. `checkpoint`: its
-    checkpointLocation, which must be a folder for this process, with hard links and POSIX locks. If nobody runs the
-    query, it is started. Otherwise the new code is rehearsed, then the other application stops between two batches, and
-    this one goes on. It is confirmed after `trial.batches` batches. Before that, the other application goes on if this
-    one fails or ends. Returns at once; `wait` has the outcome.
+    `writer`: a query up to `.start()`, without checkpoint and output mode: they are set here. `checkpoint`: its
+    checkpointLocation, a folder for this process, with hard links and POSIX locks. If nobody runs the query, it is
+    started. Otherwise the new code is rehearsed, then the other application stops between two batches, and this one
+    goes on. It is confirmed after `trial.batches` batches. Before that, the other application goes on if this one fails
+    or ends. Returns at once; `wait` has the outcome.
 
-    Raises InvalidRequestError for a location that this machine does not see as files, and PreconditionError for Spark
+    Raises InvalidRequestError for a location not visible as files on this machine, and PreconditionError for Spark
     Connect and for a session without Rhino.
     """
     folder = folder_of(checkpoint).absolute()
@@ -137,9 +137,9 @@ class Supervised:
     def wait(self, timeout_s: float | None = None) -> Outcome | None:
         """Blocks until the query has ended, or other code has it. None: neither was so within `timeout_s` seconds.
 
-        Raises the error of the query. Raises PreconditionError if the new code has failed on trial, so that the former
-        code goes on; UnavailableError if the former one has not answered in time; and ConflictError if another process
-        has the query. In all these cases this application runs the query no more.
+        Raises the error of the query. Raises PreconditionError if the new code has failed on trial and the former code
+        goes on; UnavailableError if the former one has not answered in time; and ConflictError if another process has
+        the query. In all these cases this application runs the query no more.
         """
         self._thread.join(timeout_s)
         if self._thread.is_alive():
@@ -167,7 +167,7 @@ class Supervised:
             self._failure = self._failure or error
 
     def _leave(self) -> None:
-        """Nothing waits for this thread any more. A query that still runs keeps the right to run."""
+        """Nothing waits for this thread any more. A running query keeps the right to run."""
         if self._me.phase is Phase.PARKING:
             self._driver.open()
         if not self._driver.runs:
@@ -220,7 +220,7 @@ class Supervised:
         if self._asks:
             self._driver.let_go(self._folder.lock(str(self._asks)))
 
-    # ---- what it sees
+    # ---- its looks
 
     def _see(self) -> Seen:
         if self._me.phase is Phase.RUNNING:
@@ -254,7 +254,7 @@ class Supervised:
         return None
 
     def _has_proved(self) -> bool:
-        """Also notes that the trial goes on: a batch is committed, or there is none to run."""
+        """Also notes the progress of the trial: a batch is committed, or there is none to run."""
         logs = QueryCheckpoint(self._checkpoint)
         committed, planned = (max(logs.batches(log), default=-1) for log in ("commits", "offsets"))
         if committed > self._committed or (planned <= committed and self._driver.waits):
@@ -274,10 +274,10 @@ class Supervised:
             self._end_seen = time.monotonic()
         return time.monotonic() - self._end_seen > BACK_S
 
-    # ---- what it does
+    # ---- its acts
 
     def _perform(self, act: Act, number: int, seen: Seen) -> tuple[bool, int]:
-        """Returns whether it could, and the number of the restart that the act is about."""
+        """Returns whether it could, and the number of the act's restart."""
         if act is Act.ASK:
             return True, self._ask()
         if act in (Act.TAKE, Act.PARK, Act.WITHDRAW, Act.CONFIRM, Act.RETURN):
@@ -298,7 +298,7 @@ class Supervised:
         return True, number
 
     def _contest(self, act: Act, number: int) -> bool:
-        """Does what others may have done before. Returns False if they have."""
+        """Does an act that others may have done before. Returns False if they have."""
         if act is Act.TAKE:
             return self._take()
         if act in (Act.PARK, Act.WITHDRAW):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def run_batch(
     rows: DataFrame, branch: QueryCheckpoint, output_mode: str, number: int, sink: Callable[[DataFrame, int], None]
 ) -> None:
-    """Runs the next batch of a branch, which its offset log has, and returns when it is committed.
+    """Runs the next batch of a branch, from its offset log, and returns when it is committed.
 
     `sink` gets the rows of the batch and its number. Raises StreamingQueryException of PySpark if the code or the sink
     fails, and IntegrityError if Spark has run something else.
@@ -65,5 +65,5 @@ def keep(rows: DataFrame) -> DataFrame:
 
 
 def let_go(kept: DataFrame) -> None:
-    """Frees what `keep` has kept."""
+    """Frees the rows kept by `keep`."""
     kept._jdf.queryExecution().logical().rdd().unpersist(False)

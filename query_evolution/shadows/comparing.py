@@ -22,8 +22,8 @@ INCOMPARABLE = ("map", "variant", "interval")  # Spark neither sorts nor groups 
 class CompareRules:
     """How rows are compared.
 
-    `columns`: only these; empty: all. `key`: columns that name a row, so that examples show both rows of a key.
-    `tolerance`: by which share of the greater value columns of type float and double may differ; 0: not at all.
+    `columns`: only these; empty: all. `key`: columns that name a row, so examples show both rows of a key. `tolerance`:
+    the share of the greater value by which columns of type float and double may differ; 0: not at all.
     """
 
     columns: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ def compare(live: DataFrame | None, shadow: DataFrame, rules: CompareRules) -> F
     """Compares two outputs. `live`: None has no rows.
 
     A row counts as often as it is there. Null equals null, NaN equals NaN, and 0.0 equals -0.0. Raises
-    PreconditionError for outputs with other columns or types, and for types that Spark cannot compare.
+    PreconditionError for outputs with other columns or types, and for types without a comparison in Spark.
     """
     live = shadow.limit(0) if live is None else live
     names = check_columns(live, shadow, rules)
@@ -109,7 +109,7 @@ def _column(name: str) -> Column:
 
 
 def _compare_exactly(live: DataFrame, shadow: DataFrame, names: Sequence[str], rules: CompareRules) -> Found:
-    """Counts equal rows of both outputs together: one shuffle says what EXCEPT ALL says both ways."""
+    """Counts equal rows of both outputs together: one shuffle gives the result of EXCEPT ALL both ways."""
     from pyspark.sql import functions as F
 
     columns = [_column(name) for name in names]
@@ -130,7 +130,7 @@ def _compare_exactly(live: DataFrame, shadow: DataFrame, names: Sequence[str], r
 def _compare_about(
     live: DataFrame, shadow: DataFrame, names: Sequence[str], approximate: Sequence[str], rules: CompareRules
 ) -> Found:
-    """Pairs rows whose other columns are equal in the order of their approximate ones, and compares each pair."""
+    """Pairs rows with equal other columns in the order of their approximate ones, and compares each pair."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -180,7 +180,7 @@ def _close(live: Column, shadow: Column, tolerance: float) -> Column:
 def _examples(
     missing: DataFrame, surplus: DataFrame, names: Sequence[str], rules: CompareRules
 ) -> tuple[tuple[str | None, str | None], ...]:
-    """Returns some rows that only one output has; with a key, beside the row of that key in the other one."""
+    """Returns some rows of one output only; with a key, beside the row of the same key in the other one."""
     from pyspark.sql import functions as F
 
     text = F.to_json(F.struct(*map(_column, names)), {"ignoreNullFields": "false"}).substr(1, TEXT_MAX)

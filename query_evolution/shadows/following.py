@@ -1,7 +1,7 @@
 """The batches of a live query, as a shadow runs them: with the same offsets, watermark and time, after their commit.
 
-Spark runs a batch again with what its offset log says, if the batch has no commit. So the entry of the live query
-becomes the next entry of the branch. The checkpoint of the live query is only read.
+Spark runs a batch again by its offset log, if the batch has no commit. So the entry of the live query becomes the next
+entry of the branch. The checkpoint of the live query is only read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NEW_BRANCH = "make a new branch with `rhino branch`"  # the way out of one with 
 
 @dataclass(frozen=True, slots=True)
 class LiveBatch:
-    """A committed batch of the live query. `entry`: of its offset log. `seconds`: from that entry to the commit."""
+    """A committed batch of the live query. `entry`: of its offset log. `seconds`: from the entry to the commit."""
 
     number: int
     entry: bytes
@@ -34,7 +34,7 @@ class LiveBatch:
 class LiveBatches:
     """Committed batches of a live query from `first` on. They stay here until a shadow has run them.
 
-    `way_out`: what to do if the logs do not have one of them any more.
+    `way_out`: for logs that no longer have one of them.
     """
 
     def __init__(self, live: QueryCheckpoint, first: int, way_out: str = NEW_BRANCH) -> None:
@@ -46,7 +46,7 @@ class LiveBatches:
 
     @contextmanager
     def watched(self) -> Iterator[LiveBatches]:
-        """Reads what the live query commits until the end of the block, in a thread."""
+        """Reads the commits of the live query until the end of the block, in a thread."""
         ended = threading.Event()
         thread = threading.Thread(target=self._watch, args=(ended,), name="rhino-shadow", daemon=True)
         self.look()
@@ -58,7 +58,7 @@ class LiveBatches:
             thread.join()
 
     def look(self) -> None:
-        """Reads new commits once. Raises PreconditionError if Spark has deleted an entry that was not read."""
+        """Reads new commits once. Raises PreconditionError if Spark has deleted an unread entry."""
         commits = {batch for batch in self._live.batches("commits") if batch >= self._next}
         if commits and self._next not in commits and max(commits) > self._next:
             raise _deleted(self._live, self._next, self._way_out)
@@ -92,7 +92,7 @@ class LiveBatches:
 
 
 class Follower:
-    """A branch that runs the batches of the live query, from batch `since` on. `way_out`: if it has had other rows.
+    """A branch for the batches of the live query, from batch `since` on. `way_out`: if it has had other rows.
 
     Raises ConflictError if it has taken the place of a query.
     """
@@ -110,11 +110,11 @@ class Follower:
         check_followed(live, branch, since, way_out)
 
     def next_batch(self) -> int:
-        """Returns the first batch that the branch has not committed."""
+        """Returns the first uncommitted batch of the branch."""
         return self.branch.newest_commit() + 1
 
     def take_back(self, number: int) -> None:
-        """Makes the newest committed batch one that is planned. Spark runs it again with the same rows."""
+        """Makes the newest committed batch a planned one. Spark runs it again with the same rows."""
         commits = self.branch.folder / "commits"
         for name in (f".{number}.crc", str(number)):
             (commits / name).unlink(missing_ok=True)
@@ -122,7 +122,7 @@ class Follower:
     def plan(self, batch: LiveBatch) -> None:
         """Gives the branch its next batch, as the live query has planned it.
 
-        Raises PreconditionError if the branch has planned that batch with other rows.
+        Raises PreconditionError if the branch has planned the batch with other rows.
         """
         path = self.branch.folder / "offsets" / str(batch.number)
         copy_sources(self.live, self.branch)
@@ -136,7 +136,7 @@ class Follower:
 def check_followed(live: QueryCheckpoint, branch: QueryCheckpoint, since: int = 0, way_out: str = NEW_BRANCH) -> None:
     """Raises PreconditionError if the branch has planned a batch with other rows than the live query has.
 
-    Only batches that both logs still have can be looked at, and of a batch that is planned both know the rows.
+    Only batches in both logs can be looked at, and both know the rows of a planned batch.
     """
     if live.job == branch.job:
         raise PreconditionError(f"{branch.folder}: is no branch of {live.folder}: both have the id {live.job}")
@@ -152,7 +152,7 @@ def check_followed(live: QueryCheckpoint, branch: QueryCheckpoint, since: int = 
 
 
 def copy_sources(live: QueryCheckpoint, branch: QueryCheckpoint) -> None:
-    """Copies what the logs of the sources have by now. They name the rows of a batch before it is planned."""
+    """Copies the present entries of the sources' logs. They name the rows of a batch before it is planned."""
     source, target = (one.folder / "sources" for one in (live, branch))
     news = [path for path in source.rglob("*") if path.is_file() and not path.name.startswith(".")]
     for path in sorted(news, key=lambda one: (one.parent, len(one.name), one.name)):

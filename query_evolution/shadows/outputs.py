@@ -1,4 +1,4 @@
-"""Where the rows of the live query come from: a function, the folder of Spark's file sink, or its code on a branch."""
+"""The sources of the live query's rows: a function, the folder of Spark's file sink, or its code on a branch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ENTRY = re.compile(r"(\d+)(\.compact)?")
 
 
 class LiveOutput:
-    """The live query's output of one batch. Subclasses say where it is."""
+    """The live query's output of one batch. Subclasses know its place."""
 
     def check(self, live: QueryCheckpoint) -> None:
         """Called once, before all batches. Raises PreconditionError if the output cannot be had."""
@@ -33,7 +33,7 @@ class LiveOutput:
         """Called before the shadow runs the batch. The live query has committed it."""
 
     def rows(self, spark: SparkSession, batch: int, schema: StructType) -> DataFrame | None:
-        """Returns the rows of a batch, None if it has none. `schema`: that of the shadow's rows."""
+        """Returns the rows of a batch, None if it has none. `schema`: of the shadow's rows."""
         raise NotImplementedError
 
     def end(self) -> None:
@@ -51,7 +51,7 @@ class Written(LiveOutput):
 
 
 class FileSink(LiveOutput):
-    """The folder to which the live query writes with Spark's file sink. Its log names the files of each batch.
+    """The folder of Spark's file sink in the live query. Its log names the files of each batch.
 
     `format`, `options`: as for `spark.read`.
     """
@@ -75,7 +75,7 @@ class FileSink(LiveOutput):
     def paths(self, batch: int) -> list[str]:
         """Returns the files of a batch. Raises PreconditionError if the log does not tell them apart any more.
 
-        A compaction, which is every tenth entry, names the files of all batches before it, too.
+        A compaction (every tenth entry) names the files of all batches before it, too.
         """
         names = {path.name for path in (self._folder / FOLDER).iterdir() if _ENTRY.fullmatch(path.name)}
         if str(batch) in names:
@@ -106,7 +106,7 @@ class FileSink(LiveOutput):
 class Recomputed(LiveOutput):
     """The code of the live query runs on another branch of it, as a shadow does. So its sink may be any.
 
-    `rows`: the streaming DataFrame of the live query's code, without its sink. `branch`: the checkpoint of that branch.
+    `rows`: the streaming DataFrame of the live query's code, without its sink. `branch`: the checkpoint of its branch.
     """
 
     def __init__(self, rows: DataFrame, branch: Path, *, output_mode: str = "append") -> None:
@@ -122,7 +122,7 @@ class Recomputed(LiveOutput):
     def begin(self, batch: LiveBatch) -> None:
         """Runs the batch, and keeps its rows in the executors.
 
-        A run that was killed may have committed the batch here, and not on the shadow's branch: then it is taken back.
+        A killed run may have committed the batch here, and not on the shadow's branch: then it is taken back.
         """
         if self._follower is None:
             raise PreconditionError(f"{self._branch.folder}: check() was not called")

@@ -1,4 +1,4 @@
-"""Findings of a shadow run, batch by batch, and the files that keep them. Needs no PySpark."""
+"""Findings of a shadow run, batch by batch, and their files. Needs no PySpark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXAMPLES_MAX = 20  # of a batch, and of a report
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A row as JSON that only one output has. `live`, `shadow`: None if that output has no such row.
+    """A row of one output only, as JSON. `live`, `shadow`: None if the output has no such row.
 
     With a key, both are rows of the same key.
     """
@@ -30,11 +30,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ComparedBatch:
-    """A batch that both queries have run. Rows count as often as they are there, as in EXCEPT ALL.
+    """A batch run by both queries. Rows count as often as they are there, as in EXCEPT ALL.
 
-    `missing`: rows that only the live query has. `surplus`: rows that only the shadow has. `live_s`: seconds from the
-    entry in the offset log of the live query to its entry in the commit log, by the clock of that file system.
-    `shadow_s`: seconds in which the shadow has computed its rows, by the monotonic clock.
+    `missing`: rows of the live query only. `surplus`: rows of the shadow only. `live_s`: seconds from the entry in the
+    offset log of the live query to its entry in the commit log, by the clock of their file system. `shadow_s`: the
+    shadow's time to compute its rows, in seconds of the monotonic clock.
     """
 
     batch: int
@@ -62,7 +62,7 @@ class ComparedBatch:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The batch that the new code has failed with, and the error of Spark."""
+    """The failed batch of the new code, and the error of Spark."""
 
     batch: int
     error: str
@@ -70,7 +70,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class ShadowReport:
-    """All batches that were compared on a branch, in order. `job`: the id of the branch."""
+    """All batches compared on a branch, in order. `job`: the id of the branch."""
 
     job: str
     checkpoint: str
@@ -79,7 +79,7 @@ class ShadowReport:
 
     @property
     def equal(self) -> int:
-        """Returns the number of batches whose outputs agree."""
+        """Returns the number of batches with equal outputs."""
         return sum(one.equal for one in self.batches)
 
     @property
@@ -105,7 +105,7 @@ class Results:
         self._folder = branch.folder / FOLDER
 
     def add(self, compared: ComparedBatch) -> None:
-        """Replaces the result of a batch that ran before and was not committed."""
+        """Replaces the result of an earlier, uncommitted run of the batch."""
         self._write(str(compared.batch), asdict(compared))
 
     def fail(self, failure: Failure | None) -> None:
@@ -116,11 +116,11 @@ class Results:
             self._write("failure", asdict(failure))
 
     def promote(self, fields: dict[str, object]) -> None:
-        """Notes that the branch has taken the place of the live query."""
+        """Notes the promotion of the branch."""
         self._write("promoted", fields)
 
     def promoted(self) -> dict[str, Any] | None:
-        """Returns what `promote` has noted. Raises IntegrityError."""
+        """Returns the note of `promote`. Raises IntegrityError."""
         return self._read("promoted")
 
     def report(self) -> ShadowReport:

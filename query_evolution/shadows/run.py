@@ -37,17 +37,17 @@ def shadow(
 ) -> ShadowReport:
     """Runs the committed batches of the live query with new code on a branch of it, and compares both outputs.
 
-    `rows`: the streaming DataFrame of the new code, without its sink. `live`: the checkpoint of the live query, which
-    is only read. `branch`: the checkpoint that `branch` has made. `output`: the rows of the live query, a `FileSink`,
-    a `Recomputed`, or a function that takes the session and the number of a batch.
+    `rows`: the streaming DataFrame of the new code, without its sink. `live`: the checkpoint of the live query. It is
+    only read. `branch`: the checkpoint made by `branch`. `output`: the rows of the live query, a `FileSink`, a
+    `Recomputed`, or a function of the session and the number of a batch.
 
     A batch has the same rows, watermark and time in both queries. It runs after the live query has committed it. Ends
-    after `batches` batches, when the live query has committed none for `idle_s` seconds, or when the new code fails,
-    which the report says. A later call goes on where this one has ended. Returns the report of all calls.
+    after `batches` batches, when the live query has committed none for `idle_s` seconds, or when the new code fails:
+    the report says so. A later call goes on at the end of this one. Returns the report of all calls.
 
     Raises PreconditionError if the branch does not follow the live query, or the live query's logs do not have a batch
     any more. Raises it also if the outputs cannot be compared, and for a DataFrame of Spark Connect. Raises
-    ConflictError for a branch that was promoted. The errors of `output` are raised, too.
+    ConflictError for a promoted branch. The errors of `output` are raised, too.
     """
     check_rows(rows)
     if batches is not None and batches < 1:
@@ -80,7 +80,7 @@ class _Run:
         self._rules = rules
 
     def batch(self, batch: LiveBatch) -> bool:
-        """Runs and compares one batch. Returns false if the new code fails, which is noted."""
+        """Runs and compares one batch. Notes a failure of the new code, and returns false."""
         from pyspark.errors import StreamingQueryException
 
         comparing: list[BaseException] = []

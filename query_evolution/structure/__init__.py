@@ -1,1 +1,1 @@
-"""Stateful operators inserted, removed and reordered: a new query that begins with the state of the former one."""
+"""Stateful operators inserted, removed and reordered: a new query with the state of the former one."""

@@ -1,7 +1,7 @@
-"""Which operator of a new plan is which operator of the former one. No I/O.
+"""The pairs of operators of a new plan and of the former one. No I/O.
 
-Operators are paired by what Spark knows of them: kind, stores and columns. A pair that is not certain is left to the
-person who asks, because a wrong one gives wrong results without an error.
+Operators are paired by Spark's knowledge of them: kind, stores and columns. An uncertain pair is left to the person who
+asks, because a wrong one gives wrong results without an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Fate(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One operator of the plan, or a pair. One of both is None for an operator that is born or dropped."""
+    """One operator of the plan, or a pair. One of both is None for a born or dropped operator."""
 
     fate: Fate
     old: Operator | None
@@ -35,7 +35,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """A person's choices: `pairs` of old and new operators by number, and old operators whose state is given up."""
+    """A person's choices: `pairs` of old and new operators by number, and old operators with state to give up."""
 
     pairs: Mapping[int, int] = field(default_factory=dict)
     drop: frozenset[int] = frozenset()
@@ -66,9 +66,9 @@ def align(
 ) -> Alignment:
     """Pairs the operators. `old` and `new` are by number, as `choices` names them.
 
-    `rebuilt`: operators that are born have state that was rebuilt. Raises InvalidRequestError for choices that name no
-    operator, or one twice. Raises PreconditionError, with both lists and the way out, when a pair is not certain, when
-    state does not fit, and when there is no state at all.
+    `rebuilt`: born operators have rebuilt state. Raises InvalidRequestError for choices that name no operator, or one
+    twice. Raises PreconditionError, with both lists and the way out, when a pair is uncertain, when state does not fit,
+    and when there is no state at all.
     """
     _check_choices(old, new, choices)
     pairs = dict(choices.pairs)
@@ -90,7 +90,7 @@ def align(
 
 
 def misfit(old: Operator, new: Operator) -> str:
-    """Returns why state of `old` cannot be that of `new`. Empty: it can."""
+    """Returns the reason against state of `old` for `new`. Empty: it fits."""
     if old.kind != new.kind:
         return f"{old.kind} is another kind of operator than {new.kind}"
     if [s.name for s in old.stores] != [s.name for s in new.stores]:
@@ -162,7 +162,7 @@ def _check_choices(old: Sequence[Operator], new: Sequence[Operator], choices: Ch
 def _pair_alike(
     left_old: Collection[Operator], left_new: Collection[Operator], old: Sequence[Operator], new: Sequence[Operator]
 ) -> dict[int, int]:
-    """Pairs of operators that are alike. Raises PreconditionError where there is more than one way to do it."""
+    """Pairs of like operators. Raises PreconditionError if there is more than one way to pair them."""
     pairs = {}
     for likeness in {_likeness(o): None for o in left_old}:
         olds = [o.number for o in left_old if _likeness(o) == likeness]
@@ -184,7 +184,7 @@ def _check_rest(
     pairs: Mapping[int, int],
     plans: tuple[Sequence[Operator], Sequence[Operator]],
 ) -> None:
-    """Raises PreconditionError for a former and a new operator of one kind that are not paired: one was changed?"""
+    """Raises PreconditionError for an unpaired former and new operator of one kind: one was changed?"""
     born = [n for n in left_new if n.number not in pairs.values()]
     for before, after in ((o, n) for o in rest for n in born if o.kind == n.kind):
         reason = misfit(before, after)

@@ -1,6 +1,6 @@
-"""The checkpoint of a restructured query: that of a branch, with other operators.
+"""The checkpoint of a restructured query: a branch's checkpoint with other operators.
 
-The work is on files of a branch that has not got its name yet (`BranchFolder`). The former checkpoint is only read.
+The work is on files of a branch without its name yet (`BranchFolder`). The former checkpoint is only read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from spark_connector.query_logs import CommittedBatch, Logged
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A version of the former query that becomes one of the new query's store `target`."""
+    """A version of the former query, for the new query's store `target`."""
 
     source: StoreVersion
     target: StoreId
@@ -38,7 +38,7 @@ class Link:
 class Restructuring:
     """The parts of a new query. `logged`: the batch with which its state begins. `sketch`: checkpoint of the new plan.
 
-    `rebuilt`: the state of operators that are born, after that batch; None: they begin empty.
+    `rebuilt`: the state of born operators, after the same batch; None: they begin empty.
     """
 
     source: QueryCheckpoint
@@ -49,7 +49,7 @@ class Restructuring:
     rebuilt: Rebuilding | None = None
 
     def links(self, job: str) -> list[Link]:
-        """The stores that are kept, for the new query `job`."""
+        """The kept stores, for the new query `job`."""
         new = {old: number for number, old in self.alignment.kept.items()}
         return [
             Link(version, version.store._replace(job=job, operator=new[version.store.operator]))
@@ -58,13 +58,13 @@ class Restructuring:
         ]
 
     def rebuilt_links(self, job: str) -> list[Link]:
-        """The stores that are born with rebuilt state, for the new query `job`. Their numbers are the new ones."""
+        """The stores born with rebuilt state, for the new query `job`. Their numbers are the new ones."""
         born = {operator.number for operator in self.alignment.born}
         found = self.rebuilt.logged.versions if self.rebuilt else ()
         return [Link(one, one.store._replace(job=job)) for one in found if one.store.operator in born]
 
     def empty(self, job: str) -> list[StoreVersion]:
-        """The stores that are born without state."""
+        """The stores born without state."""
         return [] if self.rebuilt else empty_stores(self.alignment.born, job, self.logged.batch_id)
 
 
@@ -112,7 +112,7 @@ def examine(source: QueryCheckpoint, sketch: Path, batch: int | None, choices: C
 
 
 def rearrange(work: Path, plan: Restructuring, empty: Sequence[StoreVersion], rebuilt: Path | None = None) -> None:
-    """Gives the unfinished checkpoint `work` the operators of the new plan, and one commit that names their state.
+    """Gives the unfinished checkpoint `work` the operators of the new plan, and one commit with their state.
 
     Commits before it would name state under the numbers of the former operators. `rebuilt`: the folder of
     `BranchFolder.copy_described`, of the checkpoint with rebuilt state; it is deleted.
@@ -142,7 +142,7 @@ def rearrange(work: Path, plan: Restructuring, empty: Sequence[StoreVersion], re
 
 
 def describe(target: Path, operator: Operator, described: Path, written: Path | None, batch: int) -> None:
-    """Fills the folder `target` of an operator whose state begins after `batch`.
+    """Fills the folder `target` of an operator with the state after `batch`.
 
     `described`: its folder in the sketch. `written`: the folder of the operator that has written the state; None: there
     is no state.
@@ -160,11 +160,10 @@ def _describe(target: Path, described: Path, schemas: Path) -> None:
 
 
 def _describe_versioned(target: Path, described: Path, written: Path | None, batch: int) -> None:
-    """Writes the metadata and the schema files of an operator that has versions of them.
+    """Writes the metadata and the schema files of an operator with versions of them.
 
-    `written`: the folder of the operator with the state, whose paths are those of the new checkpoint; None without
-    state. Spark writes the schema file of an operator that is born with its first batch, and its metadata names none
-    until then.
+    `written`: the folder of the operator with the state, with the paths of the new checkpoint; None without state.
+    Spark writes the schema file of a born operator with its first batch, and its metadata names none until then.
     """
     found = operator_metadata.newest(written or described)
     assert found is not None  # `read_operators` has read it

@@ -1,9 +1,9 @@
 """The stateful operators of a query, as its checkpoint describes them.
 
-Spark writes the files below `state/<operator>` when it plans the first batch of a run. So the checkpoint of a query
-that has only begun has them, too. There are two forms. Most operators have one file of metadata, and a schema file in
-each store. transformWithState and joins of state formats 3 and 4 have metadata with versions, schema files of their
-own, and one store, which has column families (`spark_connector/operator_metadata.py`).
+Spark writes the files below `state/<operator>` when it plans the first batch of a run. So the checkpoint of a just
+begun query has them, too. There are two forms. Most operators have one file of metadata, and a schema file in each
+store. transformWithState and joins of state formats 3 and 4 have metadata with versions, schema files of their own, and
+one store with column families (`spark_connector/operator_metadata.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ JOIN = "symmetricHashJoin"
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A store of each partition of an operator. `partitions`: what Spark plans; an operator without keys uses one.
+    """A store of each partition of an operator. `partitions`: planned by Spark; an operator without keys uses one.
 
     A store with column families has the columns of one of them as `key` and `value`.
     """
@@ -59,8 +59,8 @@ class Variable:
 class Operator:
     """A stateful operator. `number`: Spark's id in the plan, from 0, nearest to the sink. `name`: its kind in Spark.
 
-    `modes`: what else must stay, by name: the time mode and the output mode of transformWithState. `versioned`: it has
-    metadata of the second form.
+    `modes`: further properties to keep, by name: the time mode and the output mode of transformWithState. `versioned`:
+    it has metadata of the second form.
     """
 
     number: int
@@ -110,8 +110,8 @@ class Operator:
 def read_operators(folder: Path, batch: int | None = None) -> tuple[Operator, ...]:
     """Returns the operators of the checkpoint `folder`, by number, as they were until the end of `batch`.
 
-    `batch` of None: as they are. Raises PreconditionError for a checkpoint without them, and IntegrityError for files
-    that cannot be read.
+    `batch` of None: as they are. Raises PreconditionError for a checkpoint without them, and IntegrityError for
+    unreadable files.
     """
     state = folder / "state"
     found = numbers(state)
@@ -168,7 +168,7 @@ def _versioned(folder: Path, number: int, path: Path) -> Operator:
 
 
 def _families(folder: Path, metadata: Path, fields: Mapping[str, Any]) -> tuple[Family, ...]:
-    """Returns the column families in the newest schema file that the metadata names. It has all of them."""
+    """Returns the column families in the newest schema file of the metadata. It has all of them."""
     paths = operator_metadata.schema_paths(fields)
     if not paths:
         raise PreconditionError(
@@ -180,7 +180,7 @@ def _families(folder: Path, metadata: Path, fields: Mapping[str, Any]) -> tuple[
 
 
 def _ordered(stores: tuple[Store, ...]) -> tuple[Store, ...]:
-    """In the order of the commit log. Raises PreconditionError for stores that it cannot name."""
+    """In the order of the commit log. Raises PreconditionError for stores without a name in it."""
     by_name = {store.name: store for store in stores}
     for names in ((DEFAULT_STORE,), JOIN_STORES):
         if by_name.keys() == {*names}:
@@ -204,7 +204,7 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def _content(path: Path, without: str) -> bytes:
-    """Raises PreconditionError if the file is missing. `without`: what is so then."""
+    """Raises PreconditionError if the file is missing. `without`: the consequence."""
     try:
         return read_bytes(path)
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""The checkpoint of a query that has run new code on the former rows: its state is that of operators that are born.
+"""The checkpoint of a run of new code on the former rows: its state is for born operators.
 
-A file in it, `rebuilt`, says of which query the rows are. It is a sketch as well, because it describes the operators.
+A file in it, `rebuilt`, names the query of the rows. It is a sketch as well, because it describes the operators.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ AGAIN = "run rebuild() again, which goes on where it has ended"
 class Origin:
     """The origin of a rebuilt checkpoint. `former`: the id of the query.
 
-    `first`: its batch from which on the rows were replayed batch by batch. The rows of all batches before it were
-    replayed together with those of this one.
+    `first`: its first batch with rows replayed batch by batch. The rows of all batches before it were replayed together
+    with those of this one.
 
-    `since`: the first batch after which the state may be taken. It is `first`, or the next one if the former query had
-    a watermark at `first`: what closes in a batch reaches operators above in the next one.
+    `since`: the state may be taken after this batch or later. It is `first`, or the next one if the former query had a
+    watermark at `first`: what closes in a batch reaches operators above in the next one.
     """
 
     former: str
@@ -44,7 +44,7 @@ class Origin:
 
 
 def origin_of(folder: Path) -> Origin | None:
-    """Returns what the checkpoint in `folder` was rebuilt from. None: it is another one. Raises IntegrityError."""
+    """Returns the origin of the rebuilt checkpoint in `folder`. None: it is another one. Raises IntegrityError."""
     path = folder / FILE
     try:
         fields = read_json(path)
@@ -76,7 +76,7 @@ class Rebuilding:
 def find_rebuilt(source: QueryCheckpoint, sketch: Path, batch: int) -> Rebuilding | None:
     """Returns the rebuilt state in `sketch` after a batch of the query of `source`. None: it is a mere sketch.
 
-    Raises PreconditionError if it was rebuilt for another query, or does not stand exactly after that batch.
+    Raises PreconditionError if it was rebuilt for another query, or does not stand exactly after the batch.
     """
     origin = origin_of(sketch)
     if origin is None:
@@ -102,7 +102,7 @@ def find_rebuilt(source: QueryCheckpoint, sketch: Path, batch: int) -> Rebuildin
 
 
 def check_former(origin: Origin, source: QueryCheckpoint, folder: Path) -> None:
-    """Raises PreconditionError if the state was rebuilt for another query than that of `source`."""
+    """Raises PreconditionError if the state was rebuilt for another query than the one of `source`."""
     if origin.former != source.job:
         raise PreconditionError(
             f"{folder}: was rebuilt for query {origin.former}, and {source.folder} is query {source.job}; give the "

@@ -1,6 +1,6 @@
 """The schema files of state, as Spark writes them. No I/O.
 
-The format is that of Java's DataOutputStream: a version, and texts that are divided into parts if they are long.
+The format is that of Java's DataOutputStream: a version, and texts, in parts if they are long.
 """
 
 from __future__ import annotations

@@ -26,12 +26,12 @@ def sketch(
 ) -> Path:
     """Begins `rows` as a query without output in the checkpoint `folder`, and stops it once its first batch is planned.
 
-    `rows`: the streaming DataFrame of the new code, without its sink. `source`: the checkpoint of the query whose state
-    it is to keep. Its settings are those of the plan: while the query starts, they are set in the session, which should
-    start no other query meanwhile. Returns `folder`, which may be deleted after `restructure`.
+    `rows`: the streaming DataFrame of the new code, without its sink. `source`: the checkpoint of the query with the
+    state to keep. Its settings are those of the plan: while the query starts, they are set in the session. Start no
+    other query in it meanwhile. Returns `folder`. You may delete it after `restructure`.
 
     Raises AlreadyThereError if `folder` exists, and PreconditionError if the query fails, plans no batch within
-    `timeout_s` seconds (its sources need at least one row), has operators that cannot be restructured, or is one of
+    `timeout_s` seconds (its sources need at least one row), has operators that cannot be restructured, or belongs to
     Spark Connect.
     """
     if folder.exists():
@@ -48,7 +48,7 @@ def begun(
 ) -> Iterator[StreamingQuery]:
     """Yields the query of `sketch` once its first batch is planned, and stops it at the end. Raises as `sketch`.
 
-    `provider`: the class of its state store, which must know no query but this one.
+    `provider`: the class of its state store. It must know no query but this one.
     """
     check_rows(rows)
     spark = rows.sparkSession
@@ -79,7 +79,7 @@ def _wait_until_planned(spark: SparkSession, query: StreamingQuery, folder: Path
 
 @contextmanager
 def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Sets settings of the session for a while. A query keeps those with which it was started."""
+    """Sets settings of the session for a while. A query keeps the ones of its start."""
     before: dict[str, Any] = {key: spark.conf.get(key, None) for key in settings}
     try:
         for key, value in settings.items():

@@ -1,4 +1,4 @@
-"""`--tls-dir` and `--cluster-key`, which every command with `--manager` has: by what a command is known."""
+"""`--tls-dir` and `--cluster-key`, the options by which a command is known. Every command with `--manager` has them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OPTIONS = {"tls_dir": TlsDirOption, "cluster_key": ClusterKeyOption}
 
 
 def attach(app: typer.Typer) -> None:
-    """Adds the options to all commands that have `--manager` and are no daemons."""
+    """Adds the options to all commands with `--manager`, except daemons."""
     for group in app.registered_groups:
         if group.typer_instance is not None:
             attach(group.typer_instance)

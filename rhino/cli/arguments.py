@@ -14,7 +14,7 @@ from rhino_core.settings import MANAGER_PORT
 
 
 def check_encoding(arguments: Iterable[str]) -> None:
-    """Checks that the arguments are valid UTF-8, which messages and RocksDB require."""
+    """Refuses arguments in invalid UTF-8. Messages and RocksDB require UTF-8."""
     for argument in arguments:
         try:
             argument.encode()

@@ -1,4 +1,4 @@
-"""Tables as plain columns. No text is cut or wrapped, so that names can be found and cut out with other tools."""
+"""Tables as plain columns. No text is cut or wrapped, so other tools can find names and cut them out."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def say_to(out: Console, *parts: str | Cell) -> None:
 
 
 def show_columns(out: Console, head: Sequence[str], rows: Iterable[Row]) -> None:
-    """Prints rows below a head line. Columns in which every text is a figure are aligned to the right.
+    """Prints rows below a head line. Columns of figures only are aligned to the right.
 
-    An empty text is printed as "-", so that each line has the same number of fields.
+    An empty text is printed as "-", so each line has the same number of fields.
     """
     table = [[_cell(cell or "-") for cell in row] for row in rows]
     widths = [max(map(cell_len, (name, *(row[at].text for row in table)))) for at, name in enumerate(head)]

@@ -32,7 +32,7 @@ def run_drain(
 
 
 def run_cancel(worker: str, call: CallOptions) -> int:
-    """Removes the mark, so that the worker accepts virtual nodes and copies again. Returns the exit code."""
+    """Removes the mark, so the worker accepts virtual nodes and copies again. Returns the exit code."""
     with HandoverClient(call.manager) as client:
         status = client.drain(worker, cancel=True)
     if call.as_json:
@@ -43,7 +43,7 @@ def run_cancel(worker: str, call: CallOptions) -> int:
 
 
 def run_drain_plan(worker: str, strategy: Strategy, call: CallOptions) -> int:
-    """Shows what a drain would move and what blocks a removal now. Changes nothing. Returns the exit code."""
+    """Shows the moves of a drain and the present obstacles to a removal. Changes nothing. Returns the exit code."""
     with HandoverClient(call.manager) as client:
         status = client.drain_status(worker)
         try:
@@ -61,7 +61,7 @@ def run_drain_plan(worker: str, strategy: Strategy, call: CallOptions) -> int:
 
 
 def _follow(client: HandoverClient, status: DrainView, deadline: float) -> DrainView:
-    """Polls until the worker is safe to remove, the deadline has passed, or no handover moves what is left there."""
+    """Polls until the worker is safe to remove, the deadline has passed, or no handover moves the rest."""
     printed: tuple[str, ...] = ()
     while not status.safe_to_remove and not status.staying and time.monotonic() < deadline:
         if status.blockers != printed:

@@ -23,7 +23,7 @@ HELP = (
 
 
 def of_error(error: errors.RhinoError) -> int:
-    """Returns the exit code for an error that ends the command."""
+    """Returns the exit code of a command that ends with the error."""
     if isinstance(error, errors.InvalidSettingError | errors.InvalidRequestError):
         return USAGE
     if isinstance(error, errors.UnavailableError):

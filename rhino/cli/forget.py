@@ -47,7 +47,7 @@ def run_forget(manager: str, arguments: ForgetArguments) -> int:
 
 
 def _check(arguments: ForgetArguments) -> None:
-    """Raises InvalidRequestError for options that exclude each other."""
+    """Raises InvalidRequestError for contradictory options."""
     if bool(arguments.job) == bool(arguments.worker):
         raise InvalidRequestError("--job or --worker: give one of them")
     if arguments.worker and (arguments.now or arguments.undo):
@@ -74,7 +74,7 @@ def _forget(manager: str, arguments: ForgetArguments, *, dry_run: bool) -> Forgo
 
 
 def _ask(planned: ForgottenJob | ForgottenWorker) -> None:
-    """Shows what would be deleted, and asks."""
+    """Shows the state to delete, and asks."""
     _show(planned, console(error=True), "would be")
     if isinstance(planned, ForgottenJob):
         size = decimal(sum(usage.bytes for usage in planned.workers))

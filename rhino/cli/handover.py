@@ -113,7 +113,7 @@ def _step(number: int, step: Step, planned: PlannedStep) -> Row:
 
 
 def moment(wall_ms: int) -> str:
-    """Local time as text; empty for 0, a moment that has not been reached."""
+    """Local time as text; empty for 0: the moment has not come."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall_ms / 1000)) if wall_ms else ""
 
 

@@ -1,4 +1,4 @@
-"""`rhino history`: what people and adaptation have done to the cluster."""
+"""`rhino history`: the actions of people and adaptation on the cluster."""
 
 from __future__ import annotations
 

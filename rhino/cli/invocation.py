@@ -1,4 +1,4 @@
-"""One call of the `rhino` command: what it asked for, and how its failure is reported."""
+"""One call of the `rhino` command: its request, and the report of its failure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rhino_core.errors import RemoteProtocolError, RhinoError, UnavailableError
 
 @dataclass(slots=True)
 class Invocation:
-    """`manager`: the address that the command was given, once the command line is read."""
+    """`manager`: the address on the command line, once it is read."""
 
     arguments: Sequence[str]
     manager: str = ""

@@ -1,4 +1,4 @@
-"""Option groups: frozen dataclasses whose fields are options that several commands share."""
+"""Option groups: frozen dataclasses with the common options of several commands as fields."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _options(function: Callable[..., Any], without: tuple[str, ...]) -> Iterator
 
 
 def _arguments(function: Callable[..., Any], given: dict[str, Any], without: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The arguments of a function among the values that were given. Option groups are put together again."""
+    """The arguments of a function among the given values. Option groups are put together again."""
     hints = get_type_hints(function, include_extras=True)
     arguments: dict[str, Any] = {}
     for name in inspect.signature(function).parameters:

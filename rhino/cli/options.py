@@ -1,4 +1,4 @@
-"""Options and option groups that several commands share."""
+"""Options and option groups of several commands."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ StrategyOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class CallOptions:
-    """Which manager is asked, and the form of the answer."""
+    """The address of the manager, and the form of the answer."""
 
     manager: ManagerOption = DEFAULT_MANAGER
     as_json: JsonOption = False
@@ -76,7 +76,7 @@ class StrategyOptions:
     ] = 0
 
     def chosen(self) -> Strategy:
-        """Raises InvalidRequestError that names the option and its value."""
+        """Raises InvalidRequestError with the option and its value."""
         gap_s, gap_batches = parse_gap(self.gap)
         start_ms = parse_start(self.start_at, self.start_in_s)
         return Strategy(Kind(self.strategy), self.batch_size, gap_s, gap_batches, start_ms, self.max_transfers)

@@ -1,6 +1,6 @@
 """The output functions of all commands. Names, reasons and errors come from workers, drivers and users.
 
-They escape control characters for the terminal, and square brackets, which rich would take for markup.
+They escape control characters for the terminal, and square brackets: rich would take them for markup.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def say_json_line(value: Any, *, error: bool = False) -> None:
 
 
 class _Console(Console):
-    """Reports a reader that has ended like `print` does. Rich would end the process with exit code 1."""
+    """Reports the end of a reader like `print` does. Rich would end the process with exit code 1."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -49,7 +49,7 @@ def console(*, error: bool = False, soft_wrap: bool = False) -> Console:
 
 
 def shown(value: T) -> T:
-    """Returns a copy whose texts are safe in rich's markup. Accepts a text, or dataclasses and tuples of texts."""
+    """Returns a copy with texts safe in rich's markup. Accepts a text, or dataclasses and tuples of texts."""
     found: Any = value
     if isinstance(value, str):
         found = escape(legible(value))

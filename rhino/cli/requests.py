@@ -16,7 +16,7 @@ _GAP = re.compile(r"(\d+(?:\.\d+)?)(s|b)?")
 
 
 def parse_virtual_nodes(items: Iterable[str]) -> tuple[str, ...]:
-    """`["0/1", "0/4-6"]` -> `("0/1", "0/4", "0/5", "0/6")`. Raises InvalidRequestError that names a malformed item."""
+    """`["0/1", "0/4-6"]` -> `("0/1", "0/4", "0/5", "0/6")`. Raises InvalidRequestError with the malformed item."""
     nodes: list[str] = []
     for item in items:
         match = _ITEM.fullmatch(item)
@@ -33,7 +33,7 @@ def parse_virtual_nodes(items: Iterable[str]) -> tuple[str, ...]:
 
 
 def parse_gap(text: str) -> tuple[float, int]:
-    """Returns the gap in seconds and in logged batches, one of which is 0. Raises InvalidRequestError."""
+    """Returns the gap in seconds and in logged batches. One of both is 0. Raises InvalidRequestError."""
     if not text:
         return 0.0, 0
     match = _GAP.fullmatch(text)

@@ -1,4 +1,4 @@
-"""`rhino rewind`: resets a query checkpoint to a batch whose state is still available. Data on stdout."""
+"""`rhino rewind`: resets a query checkpoint to a batch with available state. Data on stdout."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def _poll(manager: str, scrub: WorkerScrub) -> None:
 
 
 def _moved(manager: str, worker: WorkerView) -> WorkerView:
-    """Looks up the address of a worker, which may change at a restart. Without the manager the old one is kept."""
+    """Looks up the address of a worker. It may change at a restart. Without the manager the old one is kept."""
     try:
         workers = fetch_overview(manager).workers
     except UnavailableError:

@@ -1,4 +1,4 @@
-"""`rhino conf` and `rhino jar`: what a Spark application needs, for the tools that start one."""
+"""`rhino conf` and `rhino jar`: the needs of a Spark application, for the tools that start one."""
 
 from __future__ import annotations
 

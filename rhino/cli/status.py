@@ -23,7 +23,7 @@ _STATES = {"live": "green", "suspect": "yellow", "lost": "red"}
 
 
 def render(overview: Overview, out: Console, sections: Collection[str] = ()) -> None:
-    """Prints the verdict and the sections; without any, those that stay short. Empty ones are left out then."""
+    """Prints the verdict and the sections; without any, the short ones. Empty ones are left out then."""
     _say_verdict(overview, judge(overview), out)
     for name in sections or DEFAULT_SECTIONS:
         head, rows_of = SECTIONS[name]
@@ -117,7 +117,7 @@ def _query(job: JobView, overview: Overview) -> Row:
 
 
 def _say_queries(overview: Overview, out: Console) -> None:
-    """One line for each query with what is too long for columns."""
+    """One line for each query with the texts too long for columns."""
     names = query_names(overview.jobs)
     for job in overview.jobs:
         settings = sorted({str(group.settings) for group in overview.groups if group.group.job == job.job})

@@ -74,7 +74,7 @@ def _fetch(call: CallOptions, asked: StatusOptions) -> Overview:
 
 
 def _watch(call: CallOptions, asked: StatusOptions) -> NoReturn:
-    """Shows the status until Ctrl-C. A manager that does not answer is reported, and asked again."""
+    """Shows the status until Ctrl-C. A silent manager is reported, and asked again."""
     out = console()
     while True:
         try:

@@ -104,7 +104,7 @@ def _what(outcome: Outcome) -> str:
 
 @contextmanager
 def _progress() -> Iterator[Progress]:
-    """A line on stderr that changes: what is done, how many stores, and how many bytes."""
+    """A changing line on stderr: the present work, the number of stores, and the bytes."""
     with console(error=True).status("reading the checkpoint") as status:
 
         def report(what: str, done: int, total: int, size_bytes: int) -> None:
@@ -115,7 +115,7 @@ def _progress() -> Iterator[Progress]:
 
 
 def refuse_forgotten(overview: Overview, job: str) -> None:
-    """Raises PreconditionError for a forgotten query: what is adopted would be deleted with its other state."""
+    """Raises PreconditionError for a forgotten query: adopted state would be deleted with its other state."""
     if any(known.job == job and known.delete_in_s is not None for known in overview.jobs):
         raise PreconditionError(
             f"query {job} is forgotten, and its state will be deleted: take that back first, with `rhino forget --job "

@@ -1,4 +1,4 @@
-"""`rhino why`: tells what adaptation has decided about the load of queries, with its numbers."""
+"""`rhino why`: shows the decisions of adaptation about the load of queries, with its numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How commands and programs reach the manager and the sidecars: with which certificate, if any.
+"""Connections of commands and programs to the manager and the sidecars, with their certificate, if any.
 
 A process has one certificate. By default the environment names it (RHINO_TLS_DIR or RHINO_CLUSTER_KEY); `use` sets
 another one.
@@ -22,7 +22,7 @@ _chosen: Transport | None = None
 
 
 def use(transport: Transport | None) -> None:
-    """Sets the transport of all later calls of this process. None: that of the environment."""
+    """Sets the transport of all later calls of this process. None: from the environment."""
     global _chosen
     _chosen = transport
 

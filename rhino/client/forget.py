@@ -36,7 +36,7 @@ class ForgottenJob:
 
 @dataclass(frozen=True, slots=True)
 class ForgottenWorker:
-    """`only_member`: groups whose only member is the worker. Their state is lost with it."""
+    """`only_member`: groups with the worker as only member. Their state is lost with it."""
 
     worker_id: str
     groups: int
@@ -82,7 +82,7 @@ CALL_TIMEOUT_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class JobOwner:
-    """`owner`: name in the certificate of the driver that may run the job. Empty: the next one that does."""
+    """`owner`: name in the certificate of the driver that may run the job. Empty: its next driver."""
 
     job: str
     owner: str

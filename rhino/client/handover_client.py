@@ -147,12 +147,12 @@ class HandoverClient:
         return decode(Explanation, self._call("explain", self._stub.Explain, request, retry=True))
 
     def decisions(self, job: str = "") -> Decisions:
-        """Returns what adaptation has decided about a job (empty: about all jobs), oldest first."""
+        """Returns the decisions of adaptation about a job (empty: about all jobs), oldest first."""
         request = pb.ListDecisionsRequest(job=job)
         return decode(Decisions, self._call("list decisions", self._stub.ListDecisions, request, retry=True))
 
     def watch_load(self, job: str = "", *, timeout_s: float = STREAM_S_MAX) -> Iterator[BatchLoad]:
-        """Yields the load of each batch that a job logs from now on (empty: of all jobs).
+        """Yields the load of each batch logged by a job from now on (empty: by all jobs).
 
         Raises UnavailableError after `timeout_s`, and when the manager has ended. Then call again.
         """
@@ -171,7 +171,7 @@ class HandoverClient:
         return tuple(decode(Handover, h) for h in reply.handovers)
 
     def history(self, job: str = "", worker: str = "") -> tuple[Action, ...]:
-        """Returns what people have done to the cluster, oldest first: to a job or a worker (empty: to all)."""
+        """Returns the actions of people on the cluster, oldest first: on a job or a worker (empty: on all)."""
         request = pb.ListActionsRequest(job=job, worker=worker)
         reply = self._call("list what was done", self._stub.ListActions, request, retry=True)
         return tuple(decode(Action, action) for action in reply.actions)

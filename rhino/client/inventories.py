@@ -1,4 +1,4 @@
-"""Collects the stored files of a job from all workers, to find the versions that can still be opened."""
+"""Collects the stored files of a job from all workers, to find the versions with all their files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def require_stopped(manager: str, job: str) -> None:
 def collect_files(manager: str, groups: Collection[GroupId]) -> StoredFiles:
     """Returns the files of these groups on all workers. Every known worker must answer: it may have the newest version.
 
-    Raises PreconditionError for a worker that is not live, and UnavailableError.
+    Raises PreconditionError if a worker is not live, and UnavailableError.
     """
     stored = StoredFiles()
     for worker in _workers(manager):

@@ -1,4 +1,4 @@
-"""Finds out what listens on an address at which a manager was expected, for a clear error message."""
+"""Identifies the listener on the supposed address of a manager, for a clear error message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MANAGER_SERVICE, PEER_SERVICE = "rhino.v1.HandoverManager", "rhino.v1.Peer"
 
 
 def describe_listener(address: str) -> str:
-    """Describes the process that listens on "host:port". Empty if it is a manager, or if that cannot be found out."""
+    """Describes the process that listens on "host:port". Empty if it is a manager, or unknown."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_S).close()

@@ -1,4 +1,4 @@
-"""Commands about stopped queries refuse one that runs, as far as the manager and the checkpoint tell."""
+"""Commands about stopped queries refuse a running one, as far as the manager and the checkpoint tell."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def refuse_running(manager: str, checkpoint: QueryCheckpoint, otherwise: str = "
 
 
 def _status(stub: handover_pb2_grpc.HandoverManagerStub, manager: str, job: str) -> handover_pb2.JobStatus:
-    """Empty for a query that the manager does not know."""
+    """Empty for a query unknown to the manager."""
     request = handover_pb2.ListJobsRequest()
     jobs = call_sync(f"manager at {manager}", lambda: stub.ListJobs(request, timeout=10)).jobs
     return next((known for known in jobs if known.job == job), handover_pb2.JobStatus())

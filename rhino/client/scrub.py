@@ -1,4 +1,4 @@
-"""The scrub status of a worker, and the calls that start and follow a scrub."""
+"""The scrub status of a worker, and the calls to start and follow a scrub."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ScrubView:
 
     @property
     def missing(self) -> int:
-        """Number of damaged files that are not repaired yet."""
+        """Number of damaged files not repaired yet."""
         return self.errors - self.repaired
 
 

@@ -9,9 +9,9 @@ from rhino_core.errors import UnknownError
 
 
 def select(overview: Overview, *, job: str = "", worker: str = "") -> Overview:
-    """Returns what belongs to a query (id or unique name) and to a worker. Empty: to any.
+    """Returns the parts of a query (id or unique name) and of a worker. Empty: of any.
 
-    Raises UnknownError for a query or worker that the manager does not know.
+    Raises UnknownError for a query or worker unknown to the manager.
     """
     if job:
         overview = _of_job(overview, job)

@@ -14,7 +14,7 @@ NAMED_MAX = 3  # names in one reason
 
 
 class Level(enum.Enum):
-    """OK: all copies are there. CRITICAL: some state has no complete copy that can be reached. DEGRADED: between."""
+    """OK: all copies are there. CRITICAL: some state has no reachable complete copy. DEGRADED: between."""
 
     OK = "ok"
     DEGRADED = "degraded"
@@ -23,7 +23,7 @@ class Level(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`reasons`: why the level is not OK, the worst first. `hints`: what is worth knowing at any level."""
+    """`reasons`: why the level is not OK, the worst first. `hints`: useful facts at any level."""
 
     level: Level
     reasons: tuple[str, ...]
@@ -31,7 +31,7 @@ class Verdict:
 
 
 def judge(overview: Overview) -> Verdict:
-    """Returns the verdict on everything in the overview, which may be a selection."""
+    """Returns the verdict on everything in the overview. It may be a selection."""
     critical, degraded = tuple(_critical(overview)), tuple(_degraded(overview))
     level = Level.CRITICAL if critical else Level.DEGRADED if degraded else Level.OK
     return Verdict(level, critical + degraded, tuple(_hints(overview)))
@@ -151,7 +151,7 @@ def _groups(groups: Iterable[GroupView], overview: Overview) -> str:
 
 
 def group_name(group: GroupView, names: dict[str, str]) -> str:
-    """`<query>/<operator>/<partition>`, with the query's name where it has one."""
+    """`<query>/<operator>/<partition>`, with the query's name if it has one."""
     job, operator, partition = group.group
     return f"{names.get(job, job)}/{operator}/{partition}"
 

@@ -25,7 +25,7 @@ GC_THRESHOLDS = (20_000, 1_000_000, 100_000)
 
 
 def announce(fields: dict[str, object]) -> None:
-    """Prints the readiness line, one JSON object on stdout, for the process that started this one."""
+    """Prints the readiness line, one JSON object on stdout, for the parent process."""
     sys.stdout.write(json.dumps(fields) + "\n")  # one write, also when stdout is unbuffered
     sys.stdout.flush()
 
@@ -34,7 +34,7 @@ def expect_a_large_heap() -> None:
     """Call it on the event loop once the lasting objects are there: a full garbage collection does not scan them.
 
     From then on a timer collects young objects, a few thousand at a time, and full collections are rare. Python's own
-    rule waits until the heap has grown. In a heap whose objects are replaced all the time it would find 50 000 and more
+    rule waits until the heap has grown. In a heap with constantly replaced objects it would find 50 000 and more
     objects at once, and pause for 10 to 40 ms.
     """
     gc.collect()

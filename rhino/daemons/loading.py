@@ -28,7 +28,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[S]):
-    """`sources` says for each field where its value comes from. `unknown` are variables that name no setting."""
+    """`sources` has the origin of each field's value. `unknown` are variables without a setting."""
 
     settings: S
     sources: Mapping[str, str]
@@ -51,9 +51,9 @@ def load(
     *,
     host_name: str | None = None,
 ) -> Loaded[S]:
-    """Returns the settings. `flags` are by field and do not have what was not given.
+    """Returns the settings. `flags` are by field, without those not given.
 
-    Raises InvalidSettingError that names the flag, variable or key with its value and what is allowed.
+    Raises InvalidSettingError with the flag, variable or key, its value and the allowed values.
     """
     every = declared(kind)
     given = _of_file(file, every) if file else {}

@@ -85,8 +85,8 @@ async def _report(health: Health, server: Server) -> None:
 async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]) -> None:
     """Serves until cancelled, then stops cleanly. `on_ready` receives "host:port" once both services answer.
 
-    Raises PreconditionError for an empty journal without `bootstrap` and for a folder that is not the manager's.
-    Raises UnavailableError for an address in use.
+    Raises PreconditionError for an empty journal without `bootstrap` and for another folder than the manager's. Raises
+    UnavailableError for an address in use.
     """
     raise_limit()
     failpoints.arm(os.environ)

@@ -25,7 +25,7 @@ DUMP_TIMEOUT_S = 180.0
 
 
 def make(path: Path) -> None:
-    """Runs queries in a JVM that writes the archive at its exit. Raises OSError, or UnavailableError if it fails."""
+    """Runs queries in a JVM. It writes the archive at its exit. Raises OSError, or UnavailableError if it fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         written = Path(folder) / path.name
@@ -72,7 +72,7 @@ def _train(written: Path, folder: Path, conf: dict[str, str]) -> None:
 
 
 def _run_queries(spark: SparkSession, folder: Path) -> None:
-    """Runs what tests and the demo run: a join and an aggregation on replicated state, files written and read."""
+    """Runs the queries of tests and the demo: a join and an aggregation on replicated state, files written and read."""
 
     def rows() -> DataFrame:
         source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).load()

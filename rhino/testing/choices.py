@@ -39,7 +39,7 @@ def handover_choice(job: JobView) -> HandoverChoice:
 
 
 def kill_facts(overview: Overview, job_name: str, worker_id: str) -> tuple[frozenset[int], frozenset[tuple[str, int]]]:
-    """Returns the partitions that run on `worker_id`, and (worker, partition) of every whole copy of the named job.
+    """Returns the partitions on `worker_id`, and (worker, partition) of every whole copy of the named job.
 
     Raises RunError when the manager knows no connected job of that name.
     """

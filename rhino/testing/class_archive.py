@@ -1,4 +1,4 @@
-"""An archive of Spark's loaded classes, which every JVM of a local cluster maps into memory (JEP 350).
+"""An archive of Spark's loaded classes. Every JVM of a local cluster maps it into memory (JEP 350).
 
 It saves much processor time at the start of a JVM, and a cluster starts many JVMs. `archive_classes` creates it. The
 cluster also works without it.

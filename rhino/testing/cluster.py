@@ -49,14 +49,14 @@ class LocalWorker:
 class LocalCluster:
     """Context manager. `folder` receives data, local dirs and logs (`folder/logs`, one file per process).
 
-    Worker i is `worker-<i>` at the network's address i, which is a host of its own for Spark's scheduler. With
-    `rhino=False` there is no manager and no sidecar, and sessions use Spark's own RocksDB provider (for comparisons).
-    An error of a process contains its name and the end of its log. All processes end with the context, also after
-    an exception or Ctrl-C. If this process is killed, a helper process ends the others.
-    Sidecars call their node `sidecar_host`, in which "{host}" becomes Spark's name of it.
-    The processes know each other by a cluster key in `folder`, or by that of RHINO_CLUSTER_KEY. While the cluster runs,
-    this variable is set in this process, for its calls and commands. With `secure=False` all connections are plain.
-    `manager_failpoints` arms failpoints at every start of the manager (`rhino_core.failpoints`), for tests.
+    Worker i is `worker-<i>` at the network's address i, a host of its own for Spark's scheduler. With `rhino=False`
+    there is no manager and no sidecar, and sessions use Spark's own RocksDB provider (for comparisons). An error of a
+    process contains its name and the end of its log. All processes end with the context, also after an exception or
+    Ctrl-C. If this process is killed, a helper process ends the others. Sidecars call their node `sidecar_host`;
+    "{host}" in it becomes Spark's name of the node. The processes know each other by a cluster key in `folder`, or by
+    the key of RHINO_CLUSTER_KEY. While the cluster runs, this variable is set in this process, for its calls and
+    commands. With `secure=False` all connections are plain. `manager_failpoints` arms failpoints at every start of the
+    manager (`rhino_core.failpoints`), for tests.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class LocalCluster:
         self._wait_ready(self._master)
 
     def stop(self) -> None:
-        """Ends every process that this cluster has started, including the driver's JVM. Idempotent."""
+        """Ends every process of this cluster, including the driver's JVM. Idempotent."""
         try:
             if self._master is not None:
                 session.close_driver()
@@ -150,7 +150,7 @@ class LocalCluster:
         return helper + [pid for process in self._processes for pid in process.session_pids()]
 
     def check(self) -> None:
-        """Raises ClusterError with the name of a process that has ended unexpectedly."""
+        """Raises ClusterError with the name of an unexpectedly ended process."""
         killed = {id(p) for w in self.workers if w.killed for p in (w.spark, w.sidecar)}
         killed |= {id(w.sidecar) for w in self.workers if w.sidecar_killed}
         if self._manager_killed:
@@ -217,7 +217,7 @@ class LocalCluster:
         return pids
 
     def kill_driver(self) -> None:
-        """kill -9 of the driver's JVM, which cannot clean up. `session` starts another one."""
+        """kill -9 of the driver's JVM. It cannot clean up. `session` starts another one."""
         session.kill_driver()
 
     def kill_sidecar(self, index: int) -> None:
@@ -228,7 +228,7 @@ class LocalCluster:
     def restart_sidecar(self, index: int, *, wait: bool = True) -> None:
         """kill -9 of a sidecar if it runs, then starts a new one on its data.
 
-        With `wait`, returns when it serves, which requires a manager. Otherwise `peer_address` keeps its old value.
+        With `wait`, returns when it serves. This requires a manager. Otherwise `peer_address` keeps its old value.
         """
         worker, sidecar = self.workers[index], self._sidecar(index)
         sidecar.kill()

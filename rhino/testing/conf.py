@@ -25,7 +25,7 @@ class ClusterShape:
 
 
 def spark_settings(master_url: str, app_name: str, shape: ClusterShape, workers: int, driver: str) -> dict[str, str]:
-    """Settings that every session on a cluster of `workers` workers needs, with or without Rhino.
+    """Settings for every session on a cluster of `workers` workers, with or without Rhino.
 
     `driver` is the driver's address. The first task waits for all executors: tasks keep their workers, so a late
     executor would get none.
@@ -56,7 +56,7 @@ def rhino_settings(manager: str, socket: str) -> dict[str, str]:
 
 
 def stock_settings() -> dict[str, str]:
-    """Spark's own RocksDB provider with Rhino's other state settings: a fair comparison that needs no jar."""
+    """Spark's own RocksDB provider with Rhino's other state settings: a fair comparison without a jar."""
     provider = {f"{STREAMING}.stateStore.providerClass": SPARK_PROVIDER}
     # Locations name lost executors without Rhino, so that a long wait for a slot would delay each batch after a loss.
     return provider | state_conf() | recovery_conf() | {"spark.locality.wait": "500ms"}

@@ -14,16 +14,16 @@ DECOMMISSION_TIMEOUT_S = 60.0
 
 
 class ElasticCluster(LocalCluster):
-    """A cluster that gets workers and loses some. A worker keeps its place in `workers` when it is removed.
+    """A cluster with workers that come and go. A worker keeps its place in `workers` when it is removed.
 
     The network has to know the addresses of later workers, as the loopback does. A session starts executors on later
-    workers only if `spark.cores.max` allows them: `conf` allows as many as there are workers at that time.
+    workers only if `spark.cores.max` allows them: `conf` allows the number of workers at its call.
     """
 
     def add_worker(self) -> LocalWorker:
         """Starts the next worker. Returns it when its sidecar serves and the master knows it.
 
-        Executors of a running session start after that.
+        Executors of a running session start afterwards.
         """
         index, master = len(self.workers), self._master
         if master is None:
@@ -58,5 +58,5 @@ class ElasticCluster(LocalCluster):
 
     @property
     def present(self) -> list[LocalWorker]:
-        """The workers that were neither removed nor killed."""
+        """The workers neither removed nor killed."""
         return [worker for worker in self.workers if not worker.killed]

@@ -1,4 +1,4 @@
-"""Networks for a local cluster: the loopback, or network namespaces whose links can be limited or cut."""
+"""Networks for a local cluster: the loopback, or network namespaces with limits and cuts of their links."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _made = itertools.count()
 
 
 class Network(Protocol):
-    """The network on which the processes of a cluster run."""
+    """The network of a cluster's processes."""
 
     @property
     def center(self) -> str:
@@ -25,7 +25,7 @@ class Network(Protocol):
         ...
 
     def host(self, index: int) -> str:
-        """Address of worker `index`, which is a host of its own for Spark's scheduler."""
+        """Address of worker `index`, a host of its own for Spark's scheduler."""
         ...
 
     def command(self, index: int, command: Sequence[str]) -> list[str]:
@@ -48,8 +48,8 @@ class Loopback:
 class Namespaces:
     """Context manager: one network namespace per worker, each behind a link of `bits_per_s` in each direction.
 
-    Requires root and iproute2 (`ip`, `tc`). ClusterError contains the command that failed. Namespaces share Unix
-    sockets and files with the machine. The center has no limit of its own: it is reached over the workers' links.
+    Requires root and iproute2 (`ip`, `tc`). ClusterError contains the failed command. Namespaces share Unix sockets and
+    files with the machine. The center has no limit of its own: it is reached over the workers' links.
     """
 
     def __init__(self, workers: int, bits_per_s: int = 0) -> None:
@@ -73,8 +73,8 @@ class Namespaces:
     def cut(self, index: int) -> int:
         """Drops packets to and from the worker silently from now on. Returns the wall clock (ms) before the cut.
 
-        The link address stays known to all others. Otherwise they would learn after some seconds that the address does
-        not answer. A lost host behind a switch or a router does not show that.
+        The link address stays known to all others. Otherwise they would learn of the silent address after some seconds.
+        A lost host behind a switch or a router does not show it.
         """
         places = (
             (self.center, (), self._name),
@@ -93,7 +93,7 @@ class Namespaces:
     def cut_towards(self, index: int, other: int, ports: Iterable[int]) -> None:
         """Drops packets from worker `index` to these ports of worker `other` silently from now on.
 
-        A route sends them to a link address that does not exist.
+        A route sends them to a missing link address.
         """
         inside, nobody = self._inside(index), f"{self._net}.254"
         known = ("lladdr", "02:00:00:00:00:fe", "dev", "eth0", "nud", "permanent")
@@ -143,7 +143,7 @@ class Namespaces:
             _run(*inside, "tc", "qdisc", "add", "dev", "eth0", *limit)
 
     def _remove(self) -> None:
-        """Removes what exists. The kernel removes a namespace with its last process."""
+        """Removes the existing parts. The kernel removes a namespace with its last process."""
         for index in range(self._workers):
             subprocess.run(["ip", "netns", "delete", f"{self._name}-{index}"], capture_output=True, check=False)
         subprocess.run(["ip", "link", "delete", self._name], capture_output=True, check=False)

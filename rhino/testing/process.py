@@ -27,7 +27,7 @@ class ClusterError(RhinoError):
 
 
 class Process:
-    """A named child process that leads its own session, which identifies its descendants.
+    """A named child process that leads its own session. The session identifies its descendants.
 
     Standard output goes to `<log_dir>/<name>.out`, standard error to `<log_dir>/<name>.log`. A later process of the
     same name appends to both.
@@ -100,7 +100,7 @@ class Process:
         return ([self.pid] if self.running else []) + pids
 
     def children(self, marker: str) -> list[int]:
-        """Pids in this session, except the leader's, whose command line contains `marker`."""
+        """Pids in this session, except the leader's, with `marker` in the command line."""
         return [p for p in self.session_pids() if p != self.pid and marker in _command_line(p)]
 
     def kill(self) -> None:

@@ -1,4 +1,4 @@
-"""Follows a streaming query: batches in its commit log, their durations, and the executors that its driver knows."""
+"""Follows a streaming query: batches in its commit log, their durations, and the executors known to its driver."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class QueryWatch:
                 return
 
     def batches(self, last: int) -> list[Batch]:
-        """Returns the batches up to `last` from their progress events, which arrive shortly after the commit."""
+        """Returns the batches up to `last` from their progress events. These arrive shortly after the commit."""
         self.wait_for(lambda: any(p["batchId"] >= last for p in self._query.recentProgress))
         found = [
             Batch(p["batchId"], _milliseconds(p["timestamp"]), p["durationMs"]["triggerExecution"])
@@ -98,7 +98,7 @@ class QueryWatch:
         return sorted((b for b in found if b.batch_id <= last), key=lambda b: b.batch_id)
 
     def dropped_rows(self) -> int:
-        """Number of rows that were too late for the watermark, and are therefore missing in the output."""
+        """Number of rows too late for the watermark, and therefore missing in the output."""
         return sum(s["numRowsDroppedByWatermark"] for p in self._query.recentProgress for s in p["stateOperators"])
 
 

@@ -1,4 +1,4 @@
-"""Kills the processes of a local cluster when the process that started it dies without cleaning up (kill -9)."""
+"""Kills the processes of a local cluster when the cluster's parent process dies without cleaning up (kill -9)."""
 
 from __future__ import annotations
 

@@ -96,8 +96,8 @@ def start_sidecar(
 ) -> Process:
     """Starts a sidecar without waiting; see `wait_sidecar`.
 
-    Of the settings it gets the names, addresses, folders and the key; the others have their defaults. `on_host` wraps
-    a command so that it runs on the sidecar's host.
+    Of the settings it gets the names, addresses, folders and the key; the others have their defaults. `on_host` wraps a
+    command so that it runs on the sidecar's host.
     """
     arguments = [
         *("sidecar", "--worker-id", settings.worker_id, "--host", settings.host),

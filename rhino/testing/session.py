@@ -1,4 +1,4 @@
-"""PySpark sessions whose driver JVM uses the cluster's Java, logs to a file and ends with the cluster."""
+"""PySpark sessions with a driver JVM that uses the cluster's Java, logs to a file and ends with the cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DRIVER_STOP_TIMEOUT_S = 20.0
 def open_session(conf: Mapping[str, str], *, log_path: Path) -> SparkSession:
     """Opens a new session with `conf`. If a driver JVM is started, it writes to `log_path`.
 
-    Raises ClusterError when this process has a running SparkContext, which would be used instead.
+    Raises ClusterError when this process has a running SparkContext: Spark would use it instead.
     """
     active = SparkContext._active_spark_context
     if active is not None:
@@ -78,7 +78,7 @@ def kill_driver() -> None:
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Replaces this process's environment, which PySpark passes to the driver's JVM."""
+    """Replaces this process's environment. PySpark passes it to the driver's JVM."""
     before = dict(os.environ)
     os.environ.clear()
     os.environ.update(values)
@@ -93,7 +93,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 def _interrupts_kept() -> Iterator[None]:
     """Keeps the caller's handler of Ctrl-C.
 
-    PySpark's own handler calls the JVM on the connection that the interrupted call still uses. The result would be a
+    PySpark's own handler calls the JVM on the connection still in use by the interrupted call. The result would be a
     Py4JError instead of a KeyboardInterrupt.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -108,7 +108,7 @@ def _interrupts_kept() -> Iterator[None]:
 
 @contextmanager
 def _output_into(path: Path) -> Iterator[None]:
-    """A JVM that is started inside this context writes its standard output and error to `path`."""
+    """A JVM started inside this context writes its standard output and error to `path`."""
     sys.stdout.flush()
     sys.stderr.flush()
     saved = [os.dup(1), os.dup(2)]

@@ -1,4 +1,4 @@
-"""Spark standalone as plain `java` processes, which start much faster than Spark's shell scripts."""
+"""Spark standalone as plain `java` processes. These start much faster than Spark's shell scripts."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""`local_session()`: a manager and a sidecar on this machine, shared by all processes that use one data directory."""
+"""`local_session()`: a manager and a sidecar on this machine, shared by all processes with the same data directory."""

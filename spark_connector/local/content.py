@@ -33,7 +33,7 @@ class Content:
 
 
 def look(data_dir: Path | None) -> Content:
-    """Raises PreconditionError for a folder that is no data directory of local sessions."""
+    """Raises PreconditionError for any folder but a data directory of local sessions."""
     directory = LocalDirectory(data_dir)
     if not directory.exists():
         return Content(str(directory.path), (), 0, "", ())
@@ -48,7 +48,7 @@ def look(data_dir: Path | None) -> Content:
 def delete(data_dir: Path | None) -> None:
     """Deletes the state of all queries. Raises PreconditionError, with their pids, while processes use the directory.
 
-    Waits for the end of daemons that have no user any more. Raises UnavailableError if they do not end.
+    Waits for the end of daemons without users. Raises UnavailableError if they do not end.
     """
     directory = LocalDirectory(data_dir)
     if not directory.exists():

@@ -33,7 +33,7 @@ _used: dict[Path, HeldLock] = {}  # data directories of this process, until it e
 
 @dataclass(frozen=True, slots=True)
 class LocalDaemons:
-    """A manager and a sidecar that run on this machine for one data directory."""
+    """A manager and a sidecar on this machine for one data directory."""
 
     manager: str  # "host:port"
     directory: LocalDirectory
@@ -58,7 +58,7 @@ def join(data_dir: str | Path | None = None) -> LocalDaemons:
     """Uses the daemons of a data directory until this process ends. Starts them if they do not run.
 
     Call it as often as you like: it also looks whether the daemons still run. Raises InvalidSettingError and
-    PreconditionError for a folder that cannot be used, and UnavailableError if the daemons do not start.
+    PreconditionError for an unusable folder, and UnavailableError if the daemons do not start.
     """
     directory = LocalDirectory(data_dir)
     with _guard:
@@ -85,7 +85,7 @@ def leave(daemons: LocalDaemons) -> None:
 def end_unused(directory: LocalDirectory) -> HeldLock:
     """Ends the daemons if no process uses the directory. Returns a lock that keeps users away.
 
-    Raises PreconditionError that names the processes which use it.
+    Raises PreconditionError with the processes that use it.
     """
     alone = directory.users.attempt()
     for _ in range(20):  # the supervisor takes this lock for an instant when it looks for users

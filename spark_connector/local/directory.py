@@ -25,7 +25,7 @@ _SOCKET_BYTES_MAX = 107  # of a path in `struct sockaddr_un`, without its final 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The record that the supervisor writes when both daemons answer."""
+    """The record of the supervisor, written when both daemons answer."""
 
     pid: int  # of the supervisor
     manager: str  # "host:port"
@@ -44,8 +44,8 @@ class LocalDirectory:
     """Paths below one data directory.
 
     Each process that uses the directory has a shared lock on `users` until it ends. The supervisor has an exclusive
-    lock on `supervisor`. It passes its lock on `daemons` to both daemons, so that nobody starts a second pair while
-    they still run. `starting` lets one process at a time look for a supervisor and start it.
+    lock on `supervisor`. It passes its lock on `daemons` to both daemons, so nobody starts a second pair while they
+    still run. `starting` lets one process at a time look for a supervisor and start it.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
@@ -66,7 +66,7 @@ class LocalDirectory:
     def create(self) -> None:
         """Creates and marks the folder.
 
-        Raises InvalidSettingError for a path that cannot be used, PreconditionError for a folder with other files, and
+        Raises InvalidSettingError for an unusable path, PreconditionError for a folder with other files, and
         AccessDeniedError for one that another user could have prepared.
         """
         size = len(os.fsencode(greeter_path(self.socket)))
@@ -95,7 +95,7 @@ class LocalDirectory:
     def _require_closed(self) -> None:
         """Raises AccessDeniedError if another user could have prepared the folder, for example with links.
 
-        An own folder that is empty is closed.
+        An own, empty folder is closed.
         """
         if self.path.is_dir():
             if self.path.stat().st_uid == os.geteuid() and not any(self.path.iterdir()):

@@ -1,4 +1,4 @@
-"""Advisory locks on files. The kernel releases them when the last process that has the lock ends, however it ends."""
+"""Advisory locks on files. The kernel releases them when the last process with the lock ends, however it ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PROC_LOCKS = Path("/proc/locks")
 
 
 class HeldLock:
-    """A lock that this process has, and every child process that inherits `fd`."""
+    """A lock of this process, and of every child process that inherits `fd`."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -34,7 +34,7 @@ class HeldLock:
 
 
 class FileLock:
-    """A lock file, which is created if it is missing. It must not be deleted while somebody may use it."""
+    """A lock file. It is created if it is missing. It must not be deleted while somebody may use it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -29,16 +29,15 @@ def local_session(
     integration: str = "provider",
     jar: Path | None = None,
 ) -> SparkSession:
-    """Returns a Spark session whose state is in `data_dir`. Starts a manager and a sidecar there if none run.
+    """Returns a Spark session with its state in `data_dir`. Starts a manager and a sidecar there if none run.
 
     For `local[*]` and notebooks. The state stays when the process ends: a later session, or another process, with the
-    same `data_dir` continues the same queries. Processes share the daemons, which end after the last one. `data_dir`
-    is `$XDG_DATA_HOME/rhino-state/local` by default; `rhino local clean` deletes its content. `conf` has further
-    settings. `integration` is that of `rhino_conf`, and `jar` a file.
+    same `data_dir` continues the same queries. Processes share the daemons. These end after the last process.
+    `data_dir` is `$XDG_DATA_HOME/rhino-state/local` by default; `rhino local clean` deletes its content. `conf` has
+    further settings. `integration` is as for `rhino_conf`, and `jar` a file.
 
-    Raises PreconditionError if a session runs in this process that cannot use this directory, or with Spark Connect;
-    InvalidSettingError for a path that cannot be used; UnavailableError if the daemons do not start. Otherwise as
-    `rhino_conf`.
+    Raises PreconditionError if this process has a session that cannot use this directory, or with Spark Connect;
+    InvalidSettingError for an unusable path; UnavailableError if the daemons do not start. Otherwise as `rhino_conf`.
     """
     from pyspark.sql import SparkSession
 

@@ -160,7 +160,7 @@ class Supervisor:
 
 
 def announce(fields: dict[str, str]) -> None:
-    """Prints a line for the process that started this one. It may have been killed; others may wait for the daemons."""
+    """Prints a line for the parent process. It may have been killed; others may wait for the daemons."""
     with contextlib.suppress(BrokenPipeError):
         print(json.dumps(fields), flush=True)
 

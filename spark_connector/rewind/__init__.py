@@ -1,1 +1,1 @@
-"""Resets a query checkpoint to the newest batch whose state is still available, after all newer copies were lost."""
+"""Resets a query checkpoint to the newest batch with available state, after all newer copies were lost."""

@@ -1,4 +1,4 @@
-"""The files that a rewind moves away: entries of the logs of a query checkpoint, and of the log of a file sink."""
+"""The files moved away by a rewind: entries of the logs of a query checkpoint, and of the log of a file sink."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def sink_log_files(output: Path, batch: int) -> list[Path]:
 
 
 def backup_name() -> str:
-    """Returns a name for the folder that receives the moved files."""
+    """Returns a name for the folder of the moved files."""
     return time.strftime("rhino-rewind-%Y%m%dT%H%M%SZ", time.gmtime())
 
 

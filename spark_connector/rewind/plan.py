@@ -1,9 +1,9 @@
-"""Selects the batch to which a query can be reset, and the log files that must be moved away. No I/O.
+"""Selects the batch for the reset of a query, and the log files to move away. No I/O.
 
 A batch is complete when the files of all live workers together open every version in its commit log entry. Prepare
-would find the same. Spark starts at its newest offset log entry, and repeats that batch if it has no commit. So batch
-N + 1 keeps its offsets and is computed again with the same boundaries. Later entries must be moved: Spark would start
-at the newest of them and skip the batches before it (MicroBatchExecution.populateStartOffsets).
+would find the same. Spark starts at its newest offset log entry, and repeats this batch if it has no commit. So batch N
++ 1 keeps its offsets and is computed again with the same boundaries. Later entries must be moved: Spark would start at
+the newest of them and skip the batches before it (MicroBatchExecution.populateStartOffsets).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from worker_runtime.protocol.versions.closure import Catalogue
 
 
 class StoredFiles:
-    """The files of a job on all live workers together, and the highest floors that these workers know."""
+    """The files of a job on all live workers together, and the highest floors known to these workers."""
 
     def __init__(self) -> None:
         self._files = Catalogue()
@@ -35,7 +35,7 @@ class StoredFiles:
                 self._floors[store] = floor
 
     def missing(self, job: str, batch: CommittedBatch) -> Iterator[str]:
-        """Yields the versions of the batch that cannot be opened. Finds stores by checkpoint ids, which are unique."""
+        """Yields the incomplete versions of the batch. Finds stores by their unique checkpoint ids."""
         for (operator, partition), ids in sorted(batch.ids.items()):
             group = GroupId(job, operator, partition)
             for checkpoint_id in ids:
@@ -45,14 +45,14 @@ class StoredFiles:
                     yield f"{operator}/{partition} version {version}"
 
     def floor_above(self, job: str, version: int) -> str:
-        """Returns a floor of the job that is above the version, as text; empty if there is none."""
+        """Returns a floor of the job above the version, as text; empty if there is none."""
         past = [f"{s}@{f}" for s, f in sorted(self._floors.items()) if s.job == job and f.version > version]
         return past[0] if past else ""
 
 
 @dataclass(frozen=True, slots=True)
 class IncompleteBatch:
-    """A batch that is skipped: the number of its versions that cannot be opened, and one of them."""
+    """A skipped batch: the number of its incomplete versions, and one of them."""
 
     batch: int
     versions: int

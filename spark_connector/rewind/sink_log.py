@@ -1,8 +1,8 @@
 """The log of Spark's file sink. The sink skips every batch in this log, even if the batch now has other rows.
 
-Log files are "<batch>" and, for every tenth batch, "<batch>.compact", which contains all entries up to that batch.
-After a rewind, later batches get other rows, so their log entries must be moved away. Data files that only these
-entries name stay: Spark's readers do not see them, but other readers do.
+Log files are "<batch>" and, for every tenth batch, "<batch>.compact" with all entries up to this batch. After a rewind,
+later batches get other rows, so their log entries must be moved away. Data files named only by these entries stay:
+Spark's readers do not see them, but other readers do.
 """
 
 from __future__ import annotations

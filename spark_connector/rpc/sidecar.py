@@ -23,8 +23,7 @@ RETRY_FOR_S = 30.0
 class SidecarSession:
     """One attached session, as a context manager. Its pins end with it.
 
-    `timeout_s`: the sidecar ends a commit during which nothing has moved for so long. Keepalive finds a sidecar that
-    does not answer.
+    `timeout_s`: the sidecar ends a commit after so long without progress. Keepalive finds a silent sidecar.
     """
 
     def __init__(self, socket: Path, settings: JobSettings, *, client: str, timeout_s: float = 120.0) -> None:
@@ -76,11 +75,11 @@ class SidecarSession:
 
     @property
     def manager(self) -> str:
-        """ "host:port" of the manager with which the sidecar is registered."""
+        """ "host:port" of the sidecar's manager."""
         return str(self._info.manager)
 
     def folder(self, store: StoreId) -> Path:
-        """Folder in which the sidecar stores the files of a store. Do not write to it."""
+        """Folder of the sidecar's files of a store. Do not write to it."""
         return Path(self._info.store_root, store.job, str(store.operator), str(store.partition), store.store)
 
     def store(self, entry: FileEntry, source: Path) -> None:

@@ -1,4 +1,4 @@
-"""`adopt`: imports the state of a query that ran with one of Spark's providers, by ordinary commits to one sidecar."""
+"""`adopt`: imports the state of a query with one of Spark's providers, by ordinary commits to one sidecar."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def adopt(folder: Path, session: SidecarSession, options: AdoptOptions, *, repor
     """Imports the newest committed state, and makes the checkpoint name it.
 
     All checks come first. The checkpoint's own state files are kept. Its logs are changed last, after a backup: until
-    then the checkpoint is unchanged. A call that finds an interrupted change completes it. Raises AlreadyThereError,
+    then the checkpoint is unchanged. A call after an interrupted change completes it. Raises AlreadyThereError,
     PreconditionError, NoSpaceError, IntegrityError, and the errors of a sidecar.
     """
     require(options.to_format in (None, 2), "to_format", options.to_format, "2")
@@ -94,7 +94,7 @@ def _change_logs(checkpoint: QueryCheckpoint, found: Found, provider: str) -> st
 
 
 def _store(checkpoint: QueryCheckpoint, session: SidecarSession, found: Found, work: Path, report: Progress) -> Found:
-    """Stores all files in the sidecar, and returns what was found, with the files."""
+    """Stores all files in the sidecar, and returns the findings with the files."""
     if found.unconverted:
         hdfs_state.check_space(work, found.size_bytes)
     total = len(found.unconverted)

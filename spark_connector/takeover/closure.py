@@ -1,4 +1,4 @@
-"""Determines the files from which a version opens, by reading the files in a folder."""
+"""Determines the closure of a version, by reading the files in a folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ORDER = {FileKind.SST: 0, FileKind.LOG: 0, FileKind.SNAPSHOT: 1, FileKind.CHANG
 
 
 def closure_in(folder: Path, wanted: StoreVersion) -> list[FileEntry]:
-    """Returns the closure in the order that a sidecar requires: data files, snapshot, changelogs.
+    """Returns the closure in the order required by a sidecar: data files, snapshot, changelogs.
 
     The entries have sizes but no checksums. Raises LostError when files are missing, and PreconditionError when the
     compression of a changelog is not supported.
@@ -32,7 +32,7 @@ def closure_in(folder: Path, wanted: StoreVersion) -> list[FileEntry]:
 
 
 def _entries(folder: Path, wanted: StoreVersion) -> list[FileEntry]:
-    """Returns the files in the folder with names of format 2. Opens only snapshots that the version may use."""
+    """Returns the files in the folder with names of format 2. Opens only possible snapshots of the version."""
     found = {}
     for path in folder.rglob("*") if folder.is_dir() else ():
         name = path.relative_to(folder).as_posix()

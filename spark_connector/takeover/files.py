@@ -1,4 +1,4 @@
-"""The files that adopt stores, and how their content is read."""
+"""The files stored by adopt, and the reading of their content."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ CHANGELOGS_KEY = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.
 class StateFile:
     """A file to store in Rhino under the name in `entry`, with the content of `path`.
 
-    `gets_lineage`: the content is a changelog of format 1, to which the lineage in `entry` is added. Its size in
-    `entry` is then that of `path`, which is nearly the size of the result.
+    `gets_lineage`: the content is a changelog of format 1, to be extended by the lineage in `entry`. Its size in
+    `entry` is then the size of `path`, nearly the size of the result.
     """
 
     entry: FileEntry
@@ -28,7 +28,7 @@ class StateFile:
 
 @dataclass(frozen=True, slots=True)
 class StoreFiles:
-    """A store's newest committed version, and the files from which it opens, in the order that a sidecar requires."""
+    """A store's newest committed version, and its closure, in the order required by a sidecar."""
 
     version: StoreVersion
     files: tuple[StateFile, ...]

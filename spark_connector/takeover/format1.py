@@ -26,11 +26,11 @@ _IDS = uuid.UUID("5b1f6a0e-6f0e-5a53-9d8f-0c8a3f1d7c11")  # namespace of the ids
 
 
 def files_of_format_1(folder: Path, store: StoreId, version: int) -> StoreFiles:
-    """Returns the files from which `version` opens, under their names of format 2, in the order of a sidecar.
+    """Returns the closure of `version`, under its names of format 2, in the order of a sidecar.
 
-    The ids depend on the content only, so a repeated adoption of the same state finds its files stored already.
-    Raises LostError for missing files, IntegrityError for damaged ones, and PreconditionError for changelogs whose
-    compression cannot be read.
+    The ids depend on the content only, so a repeated adoption of the same state finds its files stored already. Raises
+    LostError for missing files, IntegrityError for damaged ones, and PreconditionError for changelogs with an
+    unreadable compression.
     """
     base = _newest_snapshot(folder, version)
     changelogs = [folder / f"{number}.changelog" for number in range(base + 1, version + 1)]
@@ -75,6 +75,6 @@ def _snapshot(folder: Path, store: StoreId, number: int, lineage: list[Version])
 
 
 def _id_of(store: StoreId, number: int, path: Path, lineage: list[Version]) -> str:
-    """The id covers the content and what it builds on: equal ids mean equal states."""
+    """The id covers the content and its base: equal ids mean equal states."""
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return str(uuid.uuid5(_IDS, f"{store}/{number}/{digest}/{lineage[-1].checkpoint_id if lineage else ''}"))

@@ -43,7 +43,7 @@ class Found:
 
 
 def examine(checkpoint: QueryCheckpoint, to_format: int | None) -> Found:
-    """Reads everything that can be checked without a change. `to_format`: 2 allows a conversion to that format.
+    """Reads everything that can be checked without a change. `to_format`: 2 allows a conversion to this format.
 
     Raises AlreadyThereError, PreconditionError, and LostError or IntegrityError for missing and damaged files.
     """
@@ -83,7 +83,7 @@ def converted(checkpoint: QueryCheckpoint, found: Found, work: Path, done: Calla
 
 
 def each(items: Iterable[T], result_of: Callable[[T], R]) -> Sequence[R]:
-    """Calls `result_of` for each item. When files are missing, raises one LostError that counts and names the cases."""
+    """Calls `result_of` for each item. If files are missing, raises one LostError with the cases."""
     results, missing, total = [], [], 0
     for item in items:
         total += 1

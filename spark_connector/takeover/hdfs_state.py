@@ -34,7 +34,7 @@ _ERROR_CHARACTERS = 3000
 
 
 def former_bytes(folder: Path, version: int) -> int:
-    """Returns the size of the files from which `version` opens. Raises LostError when some are missing."""
+    """Returns the size of the files needed to open `version`. Raises LostError when some are missing."""
     found = (_SNAPSHOT.fullmatch(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
     base = max((number for match in found if match and (number := int(match[1])) <= version), default=0)
     files = [folder / f"{base}.snapshot"] if base else []

@@ -10,9 +10,9 @@ Progress = Callable[[str, int, int, int], None]  # what is done, number of store
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`provider`: the class that the checkpoint names afterwards. `backup`: empty if nothing was rewritten.
+    """`provider`: the class in the checkpoint afterwards. `backup`: empty if nothing was rewritten.
 
-    `found`: the provider and format before. Of a dry run that needs a conversion by Spark, `files` is 0 and `bytes` is
+    `found`: the provider and format before. Of a dry run with a conversion by Spark ahead, `files` is 0 and `bytes` is
     the size of the files to convert.
     """
 

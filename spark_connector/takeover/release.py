@@ -20,8 +20,8 @@ from spark_connector.takeover.progress import Outcome, Progress, silent
 def check_released(folder: Path, *, stored: bool) -> None:
     """Raises PreconditionError when the state of this checkpoint is not Rhino's.
 
-    `stored`: whether the manager knows replica groups of the query. They decide for Spark's own provider, which queries
-    on rhino:// use too.
+    `stored`: whether the manager knows replica groups of the query. They decide for Spark's own provider, because
+    queries on rhino:// use it too.
     """
     provider = QueryCheckpoint(folder).provider()
     if provider == PROVIDER_CLASSES["provider"] or (provider == PROVIDER_CLASSES["checkpoint"] and stored):
@@ -39,7 +39,7 @@ def release(
     """Copies the state into the checkpoint's state/ folder and makes the checkpoint name Spark's own provider.
 
     Rhino keeps its copies until `rhino forget`. Raises LostError when no worker has a version any more, and
-    PreconditionError when a driver has run the query meanwhile: then the checkpoint names what it named.
+    PreconditionError when a driver has run the query meanwhile: then the checkpoint keeps its provider.
     """
     checkpoint = QueryCheckpoint(folder)
     before = checkpoint.fingerprint()
@@ -74,7 +74,7 @@ def release(
 
 
 def _name_schema_files(checkpoint: QueryCheckpoint) -> None:
-    """Metadata that names schema files on rhino:// names them on the user's file system. Rhino reads both spellings."""
+    """Schema files named on rhino:// get their names on the user's file system. Rhino reads both spellings."""
     for operator in operator_metadata.operators(checkpoint.folder):
         for path in operator_metadata.versions(operator).values():
             fields = operator_metadata.read(path)

@@ -1,7 +1,7 @@
-"""Makes a checkpoint name another provider, and the ids of format 2, so that an interruption can be repaired.
+"""Makes a checkpoint name another provider, and the ids of format 2. An interruption can be repaired.
 
-Spark's logs are two folders, so no single rename changes both. A note in the checkpoint says what is to be written. It
-is there before the first change and goes after the last one. A call that finds it goes on.
+Spark's logs are two folders, so no single rename changes both. A note in the checkpoint has the new contents. It is
+there before the first change and goes after the last one. A call with this note at hand goes on.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def unfinished(checkpoint: QueryCheckpoint) -> Switch | None:
 
 
 def forget(checkpoint: QueryCheckpoint) -> None:
-    """Deletes the note of an interrupted switch, if there is one, because the logs are what they should be."""
+    """Deletes the note of an interrupted switch, if there is one, because the logs are right."""
     _note(checkpoint).unlink(missing_ok=True)
 
 
