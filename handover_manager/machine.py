@@ -43,7 +43,7 @@ AGAIN_S = 0.25  # after a view with effects, or a refused change of a group: tim
 
 
 class PlannedForget(NamedTuple):
-    """What forgetting a job would do: `grace_s` as asked for now, `left_s` until its state is deleted."""
+    """The effect of forgetting a job: `grace_s` as asked for now, `left_s` until its state is deleted."""
 
     job: str
     grace_s: float

@@ -1,4 +1,4 @@
-"""The health of a daemon: named checks. gRPC health, HTTP and metrics report them alike."""
+"""The health of a daemon: named checks. gRPC health, HTTP, metrics and systemd get the same answer."""
 
 from __future__ import annotations
 

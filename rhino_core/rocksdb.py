@@ -1,4 +1,4 @@
-"""Bounds for the memory and the logs of a RocksDB open for months."""
+"""RocksDB for daemons: bounded memory and logs over months, and a scan with errors for damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The version of Rhino in this process."""
+"""The versions of Rhino and of its protocol in this process. Protocol versions one apart work together.
+
+A cluster can therefore be upgraded process by process. Increase PROTOCOL with a change that an older process cannot
+follow. Then remove the compatibility code for versions more than one below the new one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measurements of a job: intervals of its batches, steps of its handovers, and copies made for them."""
+"""Measurements of a job (batches, steps, copies), and predictions from them. Nothing unmeasured is predicted."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Cluster(Protocol):
         """The present workers and groups. `asked_at` is monotonic time."""
 
     def remains(self, worker_id: str) -> Remains:
-        """What may be on this worker only; empty for an unknown one."""
+        """State that may be on this worker only; empty for an unknown one."""
 
     def change_group(self, effect: ChangeGroup) -> None:
         """Changes a group. Raises the errors of Change in `replication_manager/protocol/events.py`."""

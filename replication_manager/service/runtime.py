@@ -1,4 +1,4 @@
-"""Runs the core with its journal, and notifies its followers: sidecars' watch streams, and the handover manager."""
+"""Runs the core with its journal and the leases of processes, and notifies its followers: sidecars, handover manager."""
 
 from __future__ import annotations
 

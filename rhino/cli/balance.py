@@ -1,4 +1,4 @@
-"""How the virtual nodes of each query are spread over the workers, as sums."""
+"""The spread of virtual nodes over the workers, as sums, and `rhino scale`: the number of workers wanted."""
 
 from __future__ import annotations
 

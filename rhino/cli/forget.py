@@ -1,4 +1,4 @@
-"""`rhino forget`: deletes the state of a query that will not run again, or gives up a lost worker."""
+"""`rhino forget`, `rhino moved` and `rhino owner`: the manager's record of one query, or of a lost worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manager's answers when it forgets a job or a worker, and the call for a worker."""
+"""Calls about the manager's record of one query: forgotten, moved or owned; and of a lost worker."""
 
 from __future__ import annotations
 
