@@ -1,4 +1,4 @@
-"""Runs the core with its journal and the leases of processes, and notifies its followers: sidecars, handover manager."""
+"""Runs the core with its journal and the leases of processes, and notifies sidecars and the handover manager."""
 
 from __future__ import annotations
 

@@ -15,11 +15,12 @@ from typing import Self
 from pyspark.sql import SparkSession
 
 from rhino.testing import rhino_daemons, session, spark_daemons
-from rhino.testing.conf import ClusterShape, rhino_settings, spark_settings, stock_settings
+from rhino.testing.conf import rhino_settings, spark_settings, stock_settings
 from rhino.testing.network import Loopback, Network
 from rhino.testing.process import ClusterError, Process, kill_pid
 from rhino.testing.reaper import Reaper
 from rhino.testing.security import ClusterSecurity
+from rhino.testing.shape import ClusterShape
 from rhino_core.settings import SidecarSettings
 
 STOP_TIMEOUT_S = 5.0

@@ -2,26 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rhino.testing.shape import ClusterShape
 from rhino.testing.spark_daemons import lean_jvm
 from spark_connector.conf import SPARK_PROVIDER, STREAMING, application_settings, recovery_conf, state_conf
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterShape:
-    """Sizes of a local cluster, and the mode of its adaptation (`rhino manager --adaptation`).
-
-    `applications`: so many have executors at a time, one each on every worker. `manager_options`: further options of
-    `rhino manager`, as one types them.
-    """
-
-    worker_cores: int = 2  # concurrent tasks of an application on each worker
-    executor_memory_mb: int = 768  # heap of an executor, one per worker and application
-    driver_memory_mb: int = 768  # heap of the driver
-    adaptation: str = "observe"
-    manager_options: tuple[str, ...] = ()
-    applications: int = 1
 
 
 def spark_settings(master_url: str, app_name: str, shape: ClusterShape, workers: int, driver: str) -> dict[str, str]:

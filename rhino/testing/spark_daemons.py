@@ -14,9 +14,9 @@ from pathlib import Path
 import pyspark
 
 from rhino.testing.class_archive import archive_option
-from rhino.testing.conf import ClusterShape
 from rhino.testing.process import Process
 from rhino.testing.reaper import Reaper
+from rhino.testing.shape import ClusterShape
 from spark_connector.java import find_java, spark_java_home
 
 START_TIMEOUT_S = 60.0
