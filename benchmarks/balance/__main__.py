@@ -2,10 +2,8 @@
 
 `step`: NBQ8 on four workers. At first all sellers have as many auctions; then they have them by Zipf's law, and there
 are 1.5 times as many. Reported are the time until the busiest worker is within the band of the mean again, and the
-moves. `scale`: NBQ8 on three workers. The load rises until it needs six, and falls again. A scaler beside it starts and
-removes workers as the manager wants them. Reported is the part of the batches within the trigger interval. The output
-of both is compared with DuckDB; the exit code is 1 if it is not exact. The bars: balanced within 60 s; 95 % of the
-batches within the trigger interval, and 3 to 6 to 3 workers. `passed` says whether they are reached. Rows are held a
+moves. The output is compared with DuckDB; the exit code is 1 if it is not exact. The bar: balanced within 60 s.
+`passed` says whether it is reached. Rows are held a
 little, as few cores cannot give each worker a processor: the control loop is measured, not the machine.
 """
 
@@ -25,7 +23,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks.balance import scale, step
+from benchmarks.balance import step
 from benchmarks.balance.observed import windows
 from benchmarks.balance.running import Place, Say, Seen
 from benchmarks.command import main, show
@@ -34,35 +32,29 @@ from rhino_core.errors import RhinoError
 from rhino_model.codec import plain
 from workloads.machine import machine
 
-PARTS = ("step", "scale")
 PARTITIONS = 12
-LEAST, MOST = 3, 6  # workers of the part `scale`
 Row = dict[str, Any]
 
 
 def _run() -> None:
     arguments = _arguments()
     report: Row = {"command": " ".join(sys.orig_argv[1:]), "machine": machine()}
-    missed, wrong = [], []
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     with _folder(arguments) as folder, Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("")
-        for part in arguments.parts:
 
-            def say(what: str) -> None:
-                progress.update(task, description=what)
+        def say(what: str) -> None:
+            progress.update(task, description=what)
 
-            row, details, passed = MEASURES[part](arguments, folder / part, say)
-            report |= {part: row | {"passed": passed}, f"{part}_details": details}
-            missed += [] if passed else [part]
-            wrong += [part] if row["missing"] or row["extra"] else []
-            if arguments.json:
-                arguments.json.write_text(json.dumps(report, indent=2) + "\n")
-            show(_table(part, report[part]))
-    if wrong:
-        raise RhinoError(f"the output of {', '.join(wrong)} is not that of DuckDB")
-    if missed and arguments.bars:
-        raise RhinoError(f"the bars of {', '.join(missed)} are missed")
+        row, details, passed = _step(arguments, folder / "step", say)
+        report |= {"step": row | {"passed": passed}, "step_details": details}
+        if arguments.json:
+            arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+        show(_table("step", report["step"]))
+    if row["missing"] or row["extra"]:
+        raise RhinoError("the output is not that of DuckDB")
+    if not passed and arguments.bars:
+        raise RhinoError("the bar is missed")
 
 
 def _step(arguments: argparse.Namespace, folder: Path, say: Say) -> tuple[Row, Row, bool]:
@@ -72,16 +64,6 @@ def _step(arguments: argparse.Namespace, folder: Path, say: Say) -> tuple[Row, R
     seen = step.measure(folder, sizes, place, say)
     found = step.figures(seen, sizes.load(), place.trigger_s)
     return asdict(found), _details(seen), found.passed
-
-
-def _scale(arguments: argparse.Namespace, folder: Path, say: Say) -> tuple[Row, Row, bool]:
-    options = f"--adaptation-scale-in-min={arguments.scale_in_min:g}", *arguments.manager_options
-    place = Place(LEAST, MOST, 1, PARTITIONS, arguments.trigger_s, options)
-    low, high = arguments.slope
-    slope = scale.Slope(low, high, arguments.steady, arguments.climb, arguments.hold_ms)
-    seen, done = scale.measure(folder, slope, place, say)
-    found = scale.figures(seen, done, LEAST, place.trigger_s)
-    return asdict(found), _details(seen) | {"scaler": [asdict(one) for one in done]}, found.passed(LEAST, MOST)
 
 
 def _details(seen: Seen) -> Row:
@@ -122,40 +104,19 @@ def _folder(arguments: argparse.Namespace) -> Iterator[Path]:
         yield Path(folder).resolve()
 
 
-def _parts(text: str) -> tuple[str, ...]:
-    if unknown := [name for name in text.split(",") if name not in PARTS]:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r}: expected some of {','.join(PARTS)}")
-    return tuple(text.split(","))
-
-
-def _slope(text: str) -> tuple[int, int]:
-    low, high = map(int, text.split(","))
-    if not 0 < low < high:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected two numbers that rise")
-    return low, high
-
-
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.balance", description=__doc__)
-    parser.add_argument("--parts", type=_parts, default=PARTS, help=f"some of {','.join(PARTS)} (default: all)")
     parser.add_argument("--trigger-s", type=float, default=2.0, help="trigger interval (default: 2)")
     parser.add_argument("--hold-ms", type=int, default=6, help="how long a row is held (default: 6)")
     parser.add_argument("--rows", type=int, default=300, help="step: auctions of a batch at first (default: 300)")
     parser.add_argument("--before", type=int, default=40, help="step: batches before it (default: 40)")
     parser.add_argument("--after", type=int, default=60, help="step: batches after it (default: 60)")
-    parser.add_argument("--slope", type=_slope, default=(200, 800), help="scale: auctions of a batch")
-    parser.add_argument("--steady", type=int, default=40, help="scale: batches without a change (default: 40)")
-    parser.add_argument("--climb", type=int, default=60, help="scale: batches of a rise or a fall (default: 60)")
-    parser.add_argument("--scale-in-min", type=float, default=0.5, help="scale: as of `rhino manager` (default: 0.5)")
     parser.add_argument("--manager-options", nargs="*", default=[], help="further options, each as --name=value")
     parser.add_argument("--bars", action="store_true", help="exit code 1 also if a bar is missed")
     parser.add_argument("--dir", type=Path, help="where to work")
     parser.add_argument("--keep", action="store_true", help="keep data and logs")
     parser.add_argument("--json", type=Path, help="write all results there, after each part")
     return parser.parse_args()
-
-
-MEASURES = {"step": _step, "scale": _scale}
 
 
 if __name__ == "__main__":

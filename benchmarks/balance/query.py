@@ -107,12 +107,3 @@ def compare(spark: SparkSession, load: Load, written: Path, folder: Path) -> Ver
         db.execute(f"create table expected as {QUERY.answer}")
         output.load(db, "got", written, QUERY.columns)
         return output.compare(db, "got", "expected")
-
-
-def ramp(low: int, high: int, steady: int, climb: int) -> tuple[int, ...]:
-    """Sizes of batches: `steady` low ones, `climb` rising ones, `steady` high ones, `climb` falling ones, and low ones.
-
-    The low ones at the end are twice as many, because workers are taken away one after the other.
-    """
-    rising = [low + (high - low) * step // climb for step in range(1, climb + 1)]
-    return (*(low,) * steady, *rising, *(high,) * steady, *reversed(rising), *(low,) * 2 * steady)

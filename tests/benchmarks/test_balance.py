@@ -8,11 +8,10 @@ import duckdb
 import pytest
 
 from benchmarks import registry
-from benchmarks.balance import query, scale, step
+from benchmarks.balance import query, step
 from benchmarks.balance.observed import Heard, Window, balanced_for_good, windows
-from benchmarks.balance.query import Load, ramp
+from benchmarks.balance.query import Load
 from benchmarks.balance.running import Seen
-from benchmarks.balance.scaler import Scaled
 from rhino import BatchLoad
 from rhino.testing.query_watch import Batch
 from rhino_model.loads import VirtualNodeLoad
@@ -61,11 +60,6 @@ def test_all_sellers_are_even_without_a_step() -> None:
     assert (even.total(), zipf.total()) == (2000, 0)
 
 
-def test_the_load_rises_and_falls_by_small_steps() -> None:
-    sizes = ramp(100, 200, 2, 4)
-    assert sizes == (100, 100, 125, 150, 175, 200, 200, 200, 200, 175, 150, 125, 100, 100, 100, 100)
-
-
 def test_the_balance_of_a_window_is_of_the_time_of_the_workers() -> None:
     uneven, even = (("a", 3.0), ("b", 1.0)), (("a", 1.0), ("a", 1.0), ("b", 2.0))
     found = windows([heard(1, *uneven), heard(2, *uneven), heard(3, *even), heard(4, *even)], size=2)
@@ -104,30 +98,6 @@ def test_the_step_is_judged_from_its_first_batch() -> None:
     assert found.passed
     wrong = step.figures(seen(loads, [500] * 17, Verdict(9, 1, 0)), load, TRIGGER_S)
     assert not wrong.passed
-
-
-def test_workers_that_come_and_go_once_each_are_no_oscillation() -> None:
-    done = [
-        Scaled(1000, "wanted", 3),
-        Scaled(2000, "growing", 3),
-        Scaled(9000, "started", 6),
-        Scaled(12_000, "moved", 6),
-        Scaled(20_000, "draining", 6),
-        Scaled(21_000, "removed", 5),
-        Scaled(22_000, "draining", 5),
-        Scaled(25_000, "removed", 4),
-        Scaled(30_000, "draining", 4),
-        Scaled(31_000, "removed", 3),
-    ]
-    found = scale.figures(seen([], [9000] * 10 + [1000] * 39 + [2001]), done, 3, TRIGGER_S)
-    assert (found.workers, found.turns, found.late, found.longest_s) == ((3, 6, 5, 4, 3), 2, 1, 2.001)
-    assert found.in_time == pytest.approx(39 / 40)
-    assert (found.added_s, found.removed_s) == (10.0, 3.0)
-    assert found.passed(3, 6)
-    assert not found.passed(3, 5)
-    again = scale.figures(seen([], [1000] * 20), [*done, Scaled(40_000, "started", 6)], 3, TRIGGER_S)
-    assert again.turns == 3
-    assert not again.passed(3, 6)
 
 
 def test_it_has_a_quick_run() -> None:
