@@ -7,40 +7,13 @@ import pytest
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.workers.worker_record import Report
 from rhino_core.errors import PreconditionError, UnknownError
-from rhino_core.ids import NO_EPOCH, GroupId, JobSettings
+from rhino_core.ids import NO_EPOCH, GroupId
 from tests.replication_manager.protocol.harness import GROUP, Manager, written
 from tests.replication_manager.support.returned import come_back, lost_and_replaced
 
 
 def mark(manager: Manager, name: str, draining: bool = True) -> list[ev.Effect]:
     return manager.do(ev.DrainSet(name, draining))
-
-
-def test_a_secondary_is_replaced_before_it_leaves() -> None:
-    manager = Manager("abc")
-    manager.resolve("a")
-    leaving = manager.members()[1]
-    other = ({"b", "c"} - {leaving}).pop()
-    mark(manager, leaving)
-    assert manager.members() == f"a{leaving}{other}?"
-    assert manager.group().required_copies == 2
-    manager.whole(other)
-    assert manager.members() == f"a{other}"
-    mark(manager, leaving, draining=False)
-    assert manager.members() == f"a{other}", "its return moves nothing"
-
-
-def test_an_owner_stays_until_a_handover_and_then_leaves() -> None:
-    manager = Manager("abc")
-    manager.resolve("a")
-    first = manager.members()[1]
-    other = ({"b", "c"} - {first}).pop()
-    mark(manager, "a")
-    manager.whole(other)
-    assert manager.members() == f"a{first}{other}"
-    assert not manager.do(ev.Change(GROUP, None, "", "a")), "the chain is not longer than asked for"
-    manager.do(ev.Change(GROUP, None, "", first))
-    assert manager.members() == f"{first}{other}"
 
 
 def test_it_owns_nothing_again_by_writing() -> None:
@@ -52,18 +25,6 @@ def test_it_owns_nothing_again_by_writing() -> None:
         manager.do(ev.BatchPublished("job", number - 1, (written(number),), ()))
         manager.beat("a", Report(GROUP, manager.group().epoch, True, 10, (), (written(number),)))
     assert manager.group().owner.worker_id == "b"
-
-
-def test_a_handover_before_the_replacement_is_whole_keeps_the_copy_until_then() -> None:
-    manager = Manager("abc")
-    manager.resolve("a")
-    first = manager.members()[1]
-    other = ({"b", "c"} - {first}).pop()
-    mark(manager, "a")
-    manager.do(ev.Change(GROUP, None, "", first))
-    assert manager.members() == f"{first}{other}?a"
-    manager.whole(other)
-    assert manager.members() == f"{first}{other}"
 
 
 def test_new_groups_go_elsewhere_also_when_the_worker_names_them() -> None:
@@ -80,24 +41,6 @@ def test_new_groups_go_elsewhere_also_when_the_worker_names_them() -> None:
         manager.do(ev.Change(GroupId("job", 0, 0), None, "a", ""))
 
 
-def test_ended_early_the_chain_is_cut_when_the_owner_is_named_again() -> None:
-    manager = Manager("abc")
-    manager.resolve("a")
-    first = manager.members()[1]
-    mark(manager, "a")
-    mark(manager, "a", draining=False)
-    assert len(manager.group().members) == 3
-    manager.do(ev.Change(GROUP, None, "", "a"))
-    assert manager.members() == f"a{first}"
-
-
-def test_the_only_worker_is_still_used() -> None:
-    manager = Manager("a")
-    mark(manager, "a")
-    manager.resolve("a", settings=JobSettings(0))
-    assert manager.members() == "a"
-
-
 def test_it_is_journalled_and_ends_with_the_worker() -> None:
     manager = Manager("abc")
     assert mark(manager, "b") == [ev.PersistDraining("b", True)]
@@ -112,19 +55,6 @@ def test_it_is_journalled_and_ends_with_the_worker() -> None:
     assert not manager.draining
     with pytest.raises(UnknownError, match="'x' is not known"):
         mark(manager, "x")
-
-
-def test_lost_replacements_are_replaced_and_a_drained_worker_serves_meanwhile() -> None:
-    manager = Manager("abcd")
-    manager.resolve("a")
-    leaving = manager.members()[1]
-    mark(manager, leaving)
-    replacement = manager.members()[2]
-    manager.lose(replacement)
-    rest = ({"b", "c", "d"} - {leaving, replacement}).pop()
-    assert manager.members() == f"a{leaving}{rest}?"
-    manager.beat(rest, Report(GROUP, manager.group().epoch, True, 10))
-    assert manager.members() == f"a{rest}"
 
 
 def test_a_source_stays_while_a_drained_owner_would_be_counted_in_its_place() -> None:
