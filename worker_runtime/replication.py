@@ -21,7 +21,7 @@ from worker_runtime.storage.store import Store
 log = logging.getLogger(__name__)
 
 
-class Links(Protocol):
+class LinksPort(Protocol):
     """Pushes to other workers (push/links.py)."""
 
     def connect(self, to: Worker, lane: Lane) -> None: ...
@@ -29,7 +29,7 @@ class Links(Protocol):
     def withdraw(self, offer: ev.WithdrawOffer) -> None: ...
 
 
-class Upstreams(Protocol):
+class UpstreamsPort(Protocol):
     """Streams of pushes from other workers (push/receiver.py)."""
 
     def decide(self, transfer: int, *, accept: bool) -> None: ...
@@ -37,13 +37,13 @@ class Upstreams(Protocol):
     def refuse(self, refusal: ev.SendRefusal) -> None: ...
 
 
-class CatchUp(Protocol):
+class CatchUpPort(Protocol):
     """Pulls a member's missing files (fetch/catch_up.py)."""
 
     def start(self, order: ev.StartCatchUp) -> None: ...
 
 
-class Groups(Protocol):
+class GroupsPort(Protocol):
     """The client of the manager (manager_link/client.py)."""
 
     def ask(self, group: GroupId) -> None: ...
@@ -73,16 +73,16 @@ class Replication:
         self._commits: dict[int, asyncio.Future[Copies]] = {}
         self._requests = itertools.count(1)
         self._observers: list[Callable[[ev.Event], None]] = []
-        self._links: Links
-        self._upstreams: Upstreams
-        self._catch_up: CatchUp
-        self._groups: Groups
+        self._links: LinksPort
+        self._upstreams: UpstreamsPort
+        self._catch_up: CatchUpPort
+        self._groups: GroupsPort
 
     def subscribe(self, observer: Callable[[ev.Event], None]) -> None:
         """Calls `observer` with every event, before the machine handles it."""
         self._observers.append(observer)
 
-    def bind(self, links: Links, upstreams: Upstreams, catch_up: CatchUp, groups: Groups) -> None:
+    def bind(self, links: LinksPort, upstreams: UpstreamsPort, catch_up: CatchUpPort, groups: GroupsPort) -> None:
         self._links, self._upstreams, self._catch_up, self._groups = links, upstreams, catch_up, groups
 
     async def run(self) -> None:

@@ -21,7 +21,7 @@ VERSIONS = ("old", "new")
 Made = tuple[list[Any] | None, str, int]  # values, or None and the error; nanoseconds
 
 
-class Comparison:
+class RunningComparison:
     """Results of two versions of a function for the rows so far."""
 
     def __init__(self, functions: dict[str, Callable[..., Any]]) -> None:
@@ -128,7 +128,7 @@ def same(old: Any, new: Any, *, strict: bool) -> bool:
 
 def row_comparer() -> Callable[..., str | None]:
     """Makes the substitute of a plain UDF. The last row gets the result as JSON, the others None."""
-    open_comparison: list[tuple[Comparison, int]] = []
+    open_comparison: list[tuple[RunningComparison, int]] = []
 
     def compare(header: str | None, *args: Any, **named: Any) -> str | None:
         if header is not None:
@@ -142,7 +142,7 @@ def row_comparer() -> Callable[..., str | None]:
 
 def column_comparer() -> Callable[..., Any]:
     """Makes the substitute of a pandas or Arrow UDF. The last row gets the result as JSON, the others None."""
-    open_comparison: list[tuple[Comparison, int]] = []
+    open_comparison: list[tuple[RunningComparison, int]] = []
 
     def compare(headers: Any, *args: Any, **named: Any) -> Any:
         first = _values(headers)[0]
@@ -158,10 +158,10 @@ def column_comparer() -> Callable[..., Any]:
     return compare
 
 
-def _opened(header: str) -> tuple[Comparison, int]:
+def _opened(header: str) -> tuple[RunningComparison, int]:
     fields = json.loads(header)
     functions = {version: pickle.loads(base64.b64decode(fields[version]))[0] for version in VERSIONS}
-    return Comparison(functions), fields["rows"]
+    return RunningComparison(functions), fields["rows"]
 
 
 def _array(values: list[str | None]) -> Any:

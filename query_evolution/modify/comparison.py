@@ -22,7 +22,7 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RowDifference:
     """A row with different values from both functions, as Python writes them. Long texts are cut."""
 
     given: str
@@ -40,7 +40,7 @@ class Comparison:
     different: int = 0
     old: Version = Version(0, "", None)
     new: Version = Version(0, "", None)
-    examples: tuple[Difference, ...] = ()
+    examples: tuple[RowDifference, ...] = ()
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -57,7 +57,7 @@ class Comparison:
                 old=_version(found["old"]),
                 new=_version(found["new"]),
                 examples=tuple(
-                    Difference(str(one["given"]), str(one["old"]), str(one["new"])) for one in found["examples"]
+                    RowDifference(str(one["given"]), str(one["old"]), str(one["new"])) for one in found["examples"]
                 ),
             )
 

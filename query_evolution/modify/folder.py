@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from query_evolution.modify.comparison import Comparison
 from query_evolution.modify.jars import JarFunction
-from query_evolution.modify.ledger import Figures, Ledger, Outcome, Return
+from query_evolution.modify.ledger import Figures, Findings, Ledger, Return
 from query_evolution.modify.record import Canary, Change, Record, Sample
 from rhino_core import failpoints
 from rhino_core.errors import AccessDeniedError, ConflictError, IntegrityError
@@ -168,7 +168,7 @@ def _binding(batch: int, fields: dict[str, Any]) -> dict[int, str]:
     return dict(zip(records, digests, strict=True))
 
 
-def _outcome(number: int, fields: dict[str, Any]) -> tuple[Outcome, str]:
+def _outcome(number: int, fields: dict[str, Any]) -> tuple[Findings, str]:
     """Also the SHA-256 of an accepted record, else ""."""
-    outcome = Outcome(str(fields.get("refused", "")), bool(fields.get("withdrawn", False)))
+    outcome = Findings(str(fields.get("refused", "")), bool(fields.get("withdrawn", False)))
     return outcome, str(fields.get("sha256", ""))

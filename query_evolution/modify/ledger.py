@@ -65,7 +65,7 @@ MODIFICATION = TransitionTable(
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Findings:
     """Findings of a driver's checks. `refused`: the reason, or ""."""
 
     refused: str = ""
@@ -113,7 +113,7 @@ class Ledger:
     """
 
     records: Mapping[int, Record]
-    outcomes: Mapping[int, Outcome]
+    outcomes: Mapping[int, Findings]
     bindings: Mapping[int, tuple[int, ...]]
     returned: Mapping[int, Return]
     figures: Mapping[int, Figures] = field(default_factory=dict)

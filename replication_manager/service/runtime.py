@@ -24,7 +24,7 @@ from rhino_pb import common_pb2
 TOKEN_BYTES = 16
 
 
-class Leases:
+class LeaseTokens:
     """The token of each worker's present registration."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Runtime:
         self._journal = journal
         self.core = stored.restore(journal, settings, asyncio.get_running_loop().time())
         self.audience = Audience(self.core)
-        self.leases = Leases()
+        self.leases = LeaseTokens()
         self.scrubs: dict[str, common_pb2.ScrubStatus] = {}  # latest status from each worker, for display only
         self._listeners: list[Listener] = []
         self._readers: list[Listener] = []

@@ -47,7 +47,7 @@ class Histories:
                 )
 
 
-class Move(NamedTuple):
+class CopyMove(NamedTuple):
     """A copy of the virtual node goes from one worker to another."""
 
     node: int
@@ -142,7 +142,9 @@ def allocate(costs: Costs) -> list[Copies]:
     return [tuple(workers) for workers in placed]
 
 
-def improve(costs: Costs, placed: Sequence[Copies], sizes: Sequence[float], sigma: float, budget: float) -> list[Move]:
+def improve(
+    costs: Costs, placed: Sequence[Copies], sizes: Sequence[float], sigma: float, budget: float
+) -> list[CopyMove]:
     """Moves of copies to bring the score within `sigma` of a new allocation's score. None if it is already.
 
     Moves come by falling gain for their bytes. `sizes`: bytes of each virtual node. All moves together copy at most
@@ -155,7 +157,7 @@ def improve(costs: Costs, placed: Sequence[Copies], sizes: Sequence[float], sigm
         for worker in workers:
             filled[worker] += costs.loads[node]
     offers = sorted(_offers(costs, placed, wanted, sizes))
-    moves: list[Move] = []
+    moves: list[CopyMove] = []
     progress = True
     while progress and excess > 1e-12:
         progress = False
@@ -176,7 +178,7 @@ def improve(costs: Costs, placed: Sequence[Copies], sizes: Sequence[float], sigm
 
 def _offers(
     costs: Costs, placed: Sequence[Copies], wanted: Sequence[Copies], sizes: Sequence[float]
-) -> Iterable[tuple[float, float, Move]]:
+) -> Iterable[tuple[float, float, CopyMove]]:
     """Moves to lower the score, with their gain for a byte (negative, to sort by) and their gain."""
     for node, (here, there) in enumerate(zip(placed, wanted, strict=True)):
         origins = sorted(set(here) - set(there), key=lambda w: (-costs.of(node, w), w))
@@ -184,7 +186,7 @@ def _offers(
         for origin, target in zip(origins, targets, strict=False):
             gain = costs.of(node, origin) - costs.of(node, target)
             if gain > 0:
-                yield -gain / max(sizes[node], 1.0), gain, Move(node, origin, target)
+                yield -gain / max(sizes[node], 1.0), gain, CopyMove(node, origin, target)
 
 
 def _levels(costs: Costs, node: int) -> list[tuple[float, list[int]]]:

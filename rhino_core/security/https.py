@@ -10,7 +10,7 @@ from rhino_core.http_server import Certificate
 from rhino_core.security.audit import AuditLog, Line
 from rhino_core.security.certificates import Material
 from rhino_core.security.identity import Identity, Role, one_identity
-from rhino_core.security.sources import Source
+from rhino_core.security.sources import MaterialSource
 from rhino_core.security.transport import MutualTls, Transport
 from rhino_core.settings import MUTUAL, OFF, ManagerSettings, SidecarSettings
 
@@ -25,7 +25,7 @@ class DaemonHttps:
     Health is for everybody, always: probes have no certificate. A certificate of another authority is refused by TLS.
     """
 
-    def __init__(self, source: Source, audit: AuditLog, *, mutual: bool) -> None:
+    def __init__(self, source: MaterialSource, audit: AuditLog, *, mutual: bool) -> None:
         self._source = source
         self._audit = audit
         self._mutual = mutual

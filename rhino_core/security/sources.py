@@ -29,7 +29,7 @@ WRITE = stat.S_IWGRP | stat.S_IWOTH
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-class Source(Protocol):
+class MaterialSource(Protocol):
     def current(self) -> Material:
         """The certificate to use for a new connection: the same object as long as it is unchanged."""
         ...

@@ -18,7 +18,7 @@ from cryptography.exceptions import InvalidSignature
 from rhino_core.errors import AccessDeniedError, InvalidRequestError, InvalidSettingError
 from rhino_core.security.certificates import UNREADABLE, Material
 from rhino_core.security.identity import Identity, one_identity
-from rhino_core.security.sources import Source
+from rhino_core.security.sources import MaterialSource
 
 log = logging.getLogger(__name__)
 LOOK_S = 1.0  # between two looks at files
@@ -30,7 +30,7 @@ class Standing:
 
     def __init__(
         self,
-        source: Source,
+        source: MaterialSource,
         refused: RefusedNames | None = None,
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
         clock: Callable[[], float] = time.monotonic,

@@ -12,7 +12,7 @@ import grpc.aio
 from rhino_core.errors import AccessDeniedError, InvalidRequestError
 from rhino_core.security.certificates import Material
 from rhino_core.security.identity import Identity, Role, one_identity
-from rhino_core.security.sources import Source
+from rhino_core.security.sources import MaterialSource
 from rhino_core.security.standing import RefusedNames, Standing
 
 _CHAIN = ("x509_pem_cert", "x509_pem_cert_chain")  # of a caller: its own certificate, and those that issued it
@@ -93,7 +93,7 @@ PLAIN = Plain()
 class MutualTls:
     """TLS with certificates on both sides, from a source that may renew them."""
 
-    def __init__(self, source: Source, refused: RefusedNames | None = None) -> None:
+    def __init__(self, source: MaterialSource, refused: RefusedNames | None = None) -> None:
         """`refused`: callers refused by name; None: nobody is."""
         self.source = source
         self._standing = Standing(source, refused)
@@ -152,7 +152,7 @@ def _chain(shown: Mapping[str, Iterable[bytes]]) -> bytes:
     return b"".join(pem for name in _CHAIN for pem in shown.get(name, ()))
 
 
-def _server_credentials(source: Source) -> grpc.ServerCredentials:
+def _server_credentials(source: MaterialSource) -> grpc.ServerCredentials:
     """Credentials, read from the source at every handshake."""
     used = source.current()
 

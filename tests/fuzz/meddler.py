@@ -16,7 +16,7 @@ from worker_runtime.push import opening
 from worker_runtime.push.core.noise import HANDSHAKE_BYTES
 from worker_runtime.push.core.records import Session, TamperedError
 from worker_runtime.push.encryption import SUITE, Encryption
-from worker_runtime.push.opening import TOKEN_BYTES, Admission, Ticket
+from worker_runtime.push.opening import TOKEN_BYTES, AdmittedSender, Ticket
 
 TOKEN = bytes(TOKEN_BYTES)
 TIMEOUT_S = 60.0  # for both ends, on a busy machine
@@ -68,7 +68,7 @@ async def _shake_hands(
         return ours
 
     sender, receiver = who
-    admission = Admission(sender.name, Lane.BULK)
+    admission = AdmittedSender(sender.name, Lane.BULK)
     to_them, to_us = (Ticket(admission, TOKEN, SUITE, str(peer), secret) for peer in (receiver, sender))
 
     async def begun() -> Session:

@@ -18,7 +18,7 @@ from worker_runtime.push.alarms import address_of
 from worker_runtime.push.connection import Connection
 from worker_runtime.push.core.records import UNFINISHED, Session, TamperedError, plain_session
 from worker_runtime.push.encryption import NO_SUITE, NOT_ENCRYPTED, Encryption
-from worker_runtime.push.opening import TOKEN_BYTES, Admission, Ticket, Tickets
+from worker_runtime.push.opening import TOKEN_BYTES, AdmittedSender, Ticket, Tickets
 from worker_runtime.push.receiver import Receiver
 from worker_runtime.push.sockets import tune
 
@@ -58,7 +58,7 @@ class PushListener:
         self._tickets = Tickets()
         self._unknown: dict[asyncio.Task[None], None] = {}  # oldest first
         self._streams: set[asyncio.Task[None]] = set()
-        self._open: Counter[Admission] = Counter()
+        self._open: Counter[AdmittedSender] = Counter()
 
     @property
     def port(self) -> int:
@@ -145,7 +145,7 @@ class PushListener:
         finally:
             sock.close()
 
-    async def _run(self, connection: Connection, admission: Admission) -> None:
+    async def _run(self, connection: Connection, admission: AdmittedSender) -> None:
         tune(connection.sock)
         self._open[admission] += 1
         try:

@@ -41,7 +41,7 @@ _LENGTH = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class AdmittedSender:
     """The sender and lane admitted by a token."""
 
     sender: str
@@ -56,7 +56,7 @@ class Ticket:
     `offered`: the suites of the sender. `check`: as of `Connection`.
     """
 
-    admission: Admission
+    admission: AdmittedSender
     token: bytes
     suite: str
     peer: str
@@ -94,7 +94,7 @@ class Tickets:
 
         Raises UnavailableError if it has several unused ones.
         """
-        admission = Admission(sender, lane)
+        admission = AdmittedSender(sender, lane)
         if sum(other.admission == admission for other in self._unused.values()) >= TOKENS_MAX:
             raise UnavailableError(
                 f"{sender}, lane {lane.value}: {TOKENS_MAX} tokens have not been shown yet; try again in {TOKEN_S} s"
@@ -150,7 +150,7 @@ class Opening:
         if len(reply.token) != TOKEN_BYTES or len(reply.secret) != SECRET_BYTES:
             raise RemoteProtocolError(f"{peer.worker_id}: a ticket with a token or secret of another length")
         other = str(self._encryption.identity_of(peer.worker_id))
-        ticket = Ticket(Admission(me.worker_id, lane), reply.token, suite, other, reply.secret, offered)
+        ticket = Ticket(AdmittedSender(me.worker_id, lane), reply.token, suite, other, reply.secret, offered)
         return Connection(*await as_sender(host, reply.port, ticket, self._encryption))
 
 

@@ -38,7 +38,7 @@ class Branched:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class VersionLink:
     """A version that becomes one of the store `target`, with the same number and id."""
 
     source: StoreVersion
@@ -64,10 +64,10 @@ class Brancher:
 
     async def branch(self, versions: Sequence[StoreVersion], job: str, timeout_s: float) -> Branched:
         """As `restructure`, without a change of operators."""
-        links = [Link(version, version.store._replace(job=job)) for version in versions]
+        links = [VersionLink(version, version.store._replace(job=job)) for version in versions]
         return await self.restructure(links, (), timeout_s)
 
-    async def restructure(self, links: Sequence[Link], empty: Sequence[Empty], timeout_s: float) -> Branched:
+    async def restructure(self, links: Sequence[VersionLink], empty: Sequence[Empty], timeout_s: float) -> Branched:
         """Returns when enough members of the new groups hold all versions.
 
         Raises InvalidRequestError, UnknownError if a version is not held here, PreconditionError for a forgotten job,
@@ -97,7 +97,7 @@ class Brancher:
         log.info("branched", extra={**extra, "duration_ms": round(branched.duration_ms, 1)})
         return branched
 
-    def _closure(self, link: Link) -> list[FileEntry]:
+    def _closure(self, link: VersionLink) -> list[FileEntry]:
         """The closure of the version, in the order in which its files may become known."""
         version, store = link.source, link.source.store
         if store.job == link.target.job:

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class AttachedClient:
     """One attached client. `inbox`: its own folder, deleted at the end of the session.
 
     `session_id`: a secret. It marks calls as the session's. `number`: the same session in logs.
@@ -81,7 +81,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         self._describer = describer
         self._statistics = statistics
         self._greeter = greeter
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, AttachedClient] = {}
         self._numbers = itertools.count(1)
         self._working = 0
         self._idle = asyncio.Event()
@@ -115,7 +115,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         uid = self._greeter.redeem(request.token)
         if uid is not None:
             audited.principal(principal_of(uid))
-        session = Session(
+        session = AttachedClient(
             secrets.token_hex(16),
             next(self._numbers),
             request.client,
@@ -133,7 +133,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         finally:
             self._end(session)
 
-    def _session_info(self, session: Session) -> sidecar_pb2.SessionInfo:
+    def _session_info(self, session: AttachedClient) -> sidecar_pb2.SessionInfo:
         return sidecar_pb2.SessionInfo(
             session_id=session.session_id,
             worker_id=self._replication.me.worker_id,
@@ -143,13 +143,13 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
             manager=self._manager.address,
         )
 
-    def _end(self, session: Session) -> None:
+    def _end(self, session: AttachedClient) -> None:
         del self._sessions[session.session_id]
         self._store.pins.end(session.session_id)
         self._store.trash.discard_folder(session.inbox)
         log.info("session ended", extra={"client": session.client, "session": session.number, "uid": session.user})
 
-    def _session(self, session_id: str) -> Session:
+    def _session(self, session_id: str) -> AttachedClient:
         self._require_open()
         session = self._sessions.get(session_id)
         if session is None:
@@ -174,7 +174,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         record = await uncancelled(self._add(session, store, request))
         return sidecar_pb2.AddReply(size_bytes=record.entry.size_bytes)
 
-    async def _add(self, session: Session, store: StoreId, request: sidecar_pb2.AddRequest) -> StoredFile:
+    async def _add(self, session: AttachedClient, store: StoreId, request: sidecar_pb2.AddRequest) -> StoredFile:
         await self._manager.known(store.group, session.settings)
         source = session.inbox / request.inbox_name
         with self._store.inbox.using(source):
@@ -219,7 +219,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
                 self._idle.set()
 
     async def _take_versioned(
-        self, session: Session, store: StoreId, request: sidecar_pb2.CommitRequest, lineage: tuple[Version, ...]
+        self, session: AttachedClient, store: StoreId, request: sidecar_pb2.CommitRequest, lineage: tuple[Version, ...]
     ) -> StoredFile:
         await self._manager.known(store.group, session.settings)
         source = session.inbox / request.inbox_name
@@ -247,7 +247,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
             message=record.message,
         )
 
-    async def _name_groups(self, session: Session, versions: list[StoreVersion]) -> None:
+    async def _name_groups(self, session: AttachedClient, versions: list[StoreVersion]) -> None:
         """Resolves the groups; the first worker to name a group owns it.
 
         A held version must load even without a manager.

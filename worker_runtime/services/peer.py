@@ -33,7 +33,7 @@ from worker_runtime.protocol import events as ev
 from worker_runtime.push.links import PROGRESS_S
 from worker_runtime.push.listener import PushListener
 from worker_runtime.replication import Replication
-from worker_runtime.services.branching import Branched, Brancher, Empty, Link
+from worker_runtime.services.branching import Branched, Brancher, Empty, VersionLink
 from worker_runtime.services.callers import Callers
 from worker_runtime.services.describe import Describer
 from worker_runtime.statistics import Statistics
@@ -187,7 +187,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
         return self._branched(await self._answers.brancher.branch(versions, request.job, request.timeout_s))
 
     async def Restructure(self, request: peer_pb2.RestructureRequest, context: Context) -> peer_pb2.BranchReply:
-        links = [Link(store_version_of(link.source), store_of(link.target)) for link in request.links]
+        links = [VersionLink(store_version_of(link.source), store_of(link.target)) for link in request.links]
         empty = [Empty(store_version_of(one.version), group_of(one.like)) for one in request.empty]
         return self._branched(await self._answers.brancher.restructure(links, empty, request.timeout_s))
 

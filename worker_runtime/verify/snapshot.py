@@ -79,7 +79,7 @@ def lay_out(metadata: Metadata, link: Link, folder: Path) -> None:
             raise IntegrityError(f"{name} has {os.stat(target).st_size} bytes, the snapshot says {size_bytes}")
 
 
-class Database:
+class SnapshotDatabase:
     """A database in a folder, read-only. Errors of RocksDB become IntegrityError."""
 
     def __init__(self, folder: Path) -> None:

@@ -23,7 +23,7 @@ from worker_runtime.storage.disk.layout import Layout
 from worker_runtime.storage.index.database import ReadOnlyDatabase
 from worker_runtime.storage.index.index import IndexReader
 from worker_runtime.verify import changelog
-from worker_runtime.verify.snapshot import Database, MergedValuesError, lay_out, unzip
+from worker_runtime.verify.snapshot import MergedValuesError, SnapshotDatabase, lay_out, unzip
 
 ATTEMPTS = 3  # a running sidecar may collect a file between reading the index and linking the file
 
@@ -173,7 +173,7 @@ class _Check:
             stored = f"{entry.size_bytes} with {entry.crc32c:08x}"
             raise IntegrityError(f"{entry.name}: {size} bytes with crc32c {crc:08x}, stored as {stored}")
 
-    def _open_snapshot(self) -> Database | None:
+    def _open_snapshot(self) -> SnapshotDatabase | None:
         zips = [entry for entry in self._closure.values() if entry.kind is FileKind.SNAPSHOT]
         if not zips:
             return None
@@ -183,7 +183,7 @@ class _Check:
         if listed != set(zips[0].references):
             raise IntegrityError(f"{zips[0].name}: names other data files than the index says")
         lay_out(metadata, lambda name, target: os.rename(self._linked(name), target), self._database)
-        database = Database(self._database)
+        database = SnapshotDatabase(self._database)
         try:
             self._report.keys = database.count()
         except MergedValuesError as error:
@@ -199,7 +199,7 @@ class _Check:
             )
         return database
 
-    def _count(self, base: Database | None) -> None:
+    def _count(self, base: SnapshotDatabase | None) -> None:
         """Replay the changelogs after the snapshot on top of its number of keys."""
         logs = [entry for entry in self._closure.values() if entry.kind is FileKind.CHANGELOG]
         logs.sort(key=lambda entry: entry.version or Version(0, ""))

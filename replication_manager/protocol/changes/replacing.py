@@ -9,7 +9,7 @@ from replication_manager.protocol.changes.chains import Chains
 from replication_manager.protocol.groups import rules
 from replication_manager.protocol.groups.logged import LoggedVersions
 from replication_manager.protocol.groups.returned import covered
-from replication_manager.protocol.placement.lagging import Laggards, Leaving
+from replication_manager.protocol.placement.lagging import Laggards, LeavingLaggard
 from replication_manager.protocol.workers.membership import Membership
 from replication_manager.protocol.workers.worker_record import WorkerRecord
 from rhino_core.ids import BelowMinCopies, GroupId, ReplicaGroup, StoreVersion
@@ -90,7 +90,9 @@ class Replacements:
         added = self._chains.extend(group, worker_id) if lags and not longer else []
         if added or (lags and leaving is None):
             replacement = self._chains.groups[group.group].members[-1].worker.worker_id if added else ""
-            self._laggards.leaving[group.group] = Leaving(worker_id, replacement, self._held(group, worker_id), now)
+            self._laggards.leaving[group.group] = LeavingLaggard(
+                worker_id, replacement, self._held(group, worker_id), now
+            )
             return added
         degraded = group.settings.below_min_copies is BelowMinCopies.DEGRADED
         if degraded and leaving is not None and leaving.hangs(now) and self._whole(others):
@@ -104,7 +106,7 @@ class Replacements:
         self._laggards.dropped(group.group, worker_id, now)
         return self._chains.repair(group, others)
 
-    def _followed(self, group: ReplicaGroup, now: float) -> Leaving | None:
+    def _followed(self, group: ReplicaGroup, now: float) -> LeavingLaggard | None:
         """The next laggard to leave the group.
 
         Its time begins again while nobody waits for it, and when it has stored another version. In the second case it
@@ -131,7 +133,7 @@ class Replacements:
         lags = (lag for record in records for lag in record.lags)
         return any(lag.group == group.group and lag.to == worker_id and lag.oldest_s > 0 for lag in lags)
 
-    def _keep_as_owner(self, group: ReplicaGroup, leaving: Leaving) -> list[ev.Effect]:
+    def _keep_as_owner(self, group: ReplicaGroup, leaving: LeavingLaggard) -> list[ev.Effect]:
         """Keeps a laggard as the new owner. Its replacement, not whole yet, leaves."""
         others = tuple(m for m in group.members if m.worker.worker_id != leaving.replacement)
         longer = len(group.members) > group.settings.replication_factor + 1

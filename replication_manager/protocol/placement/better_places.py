@@ -10,7 +10,7 @@ from typing import NamedTuple
 from replication_manager.protocol.placement.candidates import Choice
 from replication_manager.protocol.placement.load_histories import SLACK, Fits, standard_error
 from rhino_core.ids import GroupId, ReplicaGroup
-from rhino_core.planning.correlation import Candidate, CopyDecision, Costs, Histories, Move, improve
+from rhino_core.planning.correlation import Candidate, CopyDecision, CopyMove, Costs, Histories, improve
 
 GROUPS_MAX = 10_000  # that decisions are kept of
 WORKERS_MAX = 16  # of a group
@@ -141,7 +141,7 @@ def better_places(
     return [swap for swap in swaps if swap.gain >= swap.needed and allowed(swap)]
 
 
-def _swap(costs: Costs, move: Move, group: ReplicaGroup, names: Sequence[str], error: float) -> Swap:
+def _swap(costs: Costs, move: CopyMove, group: ReplicaGroup, names: Sequence[str], error: float) -> Swap:
     def candidate(worker: int) -> Candidate:
         return Candidate(names[worker], costs.correlation(move.node, worker))
 

@@ -38,7 +38,7 @@ class LagCap:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class LeavingLaggard:
     """A laggard that leaves once its replacement is whole. It has held `held` since monotonic time `since`.
 
     `replacement`: the member added for it. Empty: no worker is eligible, or the chain was already longer than usual.
@@ -73,7 +73,7 @@ class Laggards:
         self._since: dict[str, dict[tuple[GroupId, str], float]] = {}  # by sender: start of each lag beyond the cap
         self._cooldowns: dict[str, _Cooldown] = {}
         self._seen_in_cooldown: set[str] = set()  # workers in cooldown at the last call of `cooldown_ended`
-        self.leaving: dict[GroupId, Leaving] = {}
+        self.leaving: dict[GroupId, LeavingLaggard] = {}
 
     def judge(self, record: WorkerRecord, now: float) -> list[tuple[GroupId, str]]:
         """Judges the lags of a worker's newest heartbeat. Returns the proved ones: groups with their members."""

@@ -1,10 +1,10 @@
 import pytest
 
-from query_evolution.modify.ledger import Figures, Ledger, Outcome, Return, State, View
+from query_evolution.modify.ledger import Figures, Findings, Ledger, Return, State, View
 from query_evolution.modify.record import Canary, Change, Kind, Record
 from rhino_core.errors import LocalProtocolError
 
-OK = Outcome()
+OK = Findings()
 
 
 def record(number: int, target: str = "f", *, removes: bool = False, dry_run: bool = False, canary: int = 0) -> Record:
@@ -18,7 +18,7 @@ def quick(*batches: int) -> dict[int, Figures]:
 
 def ledger(
     *records: Record,
-    outcomes: dict[int, Outcome] | None = None,
+    outcomes: dict[int, Findings] | None = None,
     bindings: dict[int, tuple[int, ...]] | None = None,
     returned: dict[int, Return] | None = None,
     figures: dict[int, Figures] | None = None,
@@ -41,9 +41,9 @@ def test_a_dry_run_ends_with_its_checks() -> None:
 
 
 def test_a_refused_record_keeps_the_reason() -> None:
-    view = ledger(record(1), outcomes={1: Outcome("no function f")}).view(1)
+    view = ledger(record(1), outcomes={1: Findings("no function f")}).view(1)
     assert (view.state, view.reason, view.first_batch) == (State.REFUSED, "no function f", None)
-    assert ledger(record(1), outcomes={1: Outcome("by me", withdrawn=True)}).view(1).state is State.WITHDRAWN
+    assert ledger(record(1), outcomes={1: Findings("by me", withdrawn=True)}).view(1).state is State.WITHDRAWN
 
 
 def test_a_newer_record_of_the_same_slot_ends_a_modification() -> None:
@@ -99,4 +99,4 @@ def test_only_what_is_on_its_way_waits() -> None:
 
 def test_files_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(LocalProtocolError, match="bound_to_a_batch is impossible in state refused"):
-        ledger(record(1), outcomes={1: Outcome("no")}, bindings={3: (1,)}).view(1)
+        ledger(record(1), outcomes={1: Findings("no")}, bindings={3: (1,)}).view(1)

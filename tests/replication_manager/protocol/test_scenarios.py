@@ -80,7 +80,7 @@ class Scene:
         return self.manager.machine.membership.records[name].process_id
 
 
-@pytest.mark.parametrize("lines", scenarios())
+@pytest.mark.parametrize("lines", [*scenarios()])
 def test_a_scenario(lines: list[str]) -> None:
     scene = Scene()
     for line in lines:

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from replication_manager.service.runtime import Leases
+from replication_manager.service.runtime import LeaseTokens
 from rhino_core.errors import PreconditionError, UnavailableError
 from rhino_core.version import PROTOCOL, check_protocol
 from rhino_pb import replication_pb2 as pb
@@ -120,7 +120,7 @@ def test_versions_that_are_too_far_apart_are_named() -> None:
 
 
 def test_leases() -> None:
-    leases = Leases()
+    leases = LeaseTokens()
     with pytest.raises(UnavailableError):
         leases.check("a", b"")
     token = leases.grant("a")

@@ -22,7 +22,7 @@ from worker_runtime.push.core.noise import HANDSHAKE_BYTES
 from worker_runtime.push.core.records import HANDSHAKE, UNFINISHED, TamperedError
 from worker_runtime.push.encryption import NO_SUITE, NOT_ENCRYPTED, SUITE, Encryption
 from worker_runtime.push.listener import PushListener
-from worker_runtime.push.opening import Admission, Ticket, Tickets, as_sender
+from worker_runtime.push.opening import AdmittedSender, Ticket, Tickets, as_sender
 from worker_runtime.push.sockets import connect
 from worker_runtime.statistics import Statistics
 
@@ -185,7 +185,7 @@ async def test_a_ticket_is_good_for_a_few_seconds(
         ({"peer": str(EVE)}, A),
         ({"suite": "other"}, A),
         ({"offered": (SUITE, NO_SUITE)}, A),
-        ({"admission": Admission("a", Lane.BULK)}, A),
+        ({"admission": AdmittedSender("a", Lane.BULK)}, A),
     ],
     ids=["another identity", "another secret", "another receiver", "another suite", "other offers", "another lane"],
 )
