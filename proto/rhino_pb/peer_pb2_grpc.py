@@ -139,7 +139,7 @@ class PeerServicer:
 
     def Restructure(self, request, context):
         """Makes versions of one job versions of a restructured job, under other operators, and makes empty versions for its
-        operators that are born. Otherwise like Branch. It is a call of its own, so that an older sidecar refuses it.
+        operators that are born. Otherwise like Branch.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -62,7 +62,7 @@ class PeerStub:
     """
     Restructure: _grpc.UnaryUnaryMultiCallable[_peer_pb2.RestructureRequest, _peer_pb2.BranchReply]
     """Makes versions of one job versions of a restructured job, under other operators, and makes empty versions for its
-    operators that are born. Otherwise like Branch. It is a call of its own, so that an older sidecar refuses it.
+    operators that are born. Otherwise like Branch.
     """
 
 @_typing.type_check_only
@@ -95,7 +95,7 @@ class PeerAsyncStub(PeerStub):
     """
     Restructure: _aio.UnaryUnaryMultiCallable[_peer_pb2.RestructureRequest, _peer_pb2.BranchReply]  # type: ignore[assignment]
     """Makes versions of one job versions of a restructured job, under other operators, and makes empty versions for its
-    operators that are born. Otherwise like Branch. It is a call of its own, so that an older sidecar refuses it.
+    operators that are born. Otherwise like Branch.
     """
 
 class PeerServicer(metaclass=_abc_1.ABCMeta):
@@ -173,7 +173,7 @@ class PeerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_peer_pb2.BranchReply, _abc.Awaitable[_peer_pb2.BranchReply]]:
         """Makes versions of one job versions of a restructured job, under other operators, and makes empty versions for its
-        operators that are born. Otherwise like Branch. It is a call of its own, so that an older sidecar refuses it.
+        operators that are born. Otherwise like Branch.
         """
 
 def add_PeerServicer_to_server(servicer: PeerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import grpc
-
 from rhino.client.connection import manager_channel, worker_channel
 from rhino.client.handover_client import HandoverClient
 from rhino_core import failpoints
@@ -115,15 +113,7 @@ def _call(worker: Worker, stub: peer_pb2_grpc.PeerStub, request: Request) -> pee
         branching = request
         return call_sync(f"branch {where}", lambda: stub.Branch(branching, timeout=CALL_S_MAX))
     restructuring = request
-    try:
-        return call_sync(f"restructure {where}", lambda: stub.Restructure(restructuring, timeout=CALL_S_MAX))
-    except UnavailableError as error:
-        cause = error.__cause__
-        if isinstance(cause, grpc.Call) and cause.code() is grpc.StatusCode.UNIMPLEMENTED:
-            raise PreconditionError(
-                f"restructure {where}: its sidecar is of an older Rhino, which cannot do that; upgrade all sidecars"
-            ) from error
-        raise
+    return call_sync(f"restructure {where}", lambda: stub.Restructure(restructuring, timeout=CALL_S_MAX))
 
 
 def take_back(manager: str, job: str, error: BaseException) -> None:

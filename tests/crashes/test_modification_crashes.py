@@ -12,18 +12,8 @@ import pytest
 
 from tests.crashes.modification import VICTIMS, Case, Jarred, Modified, cases, jar_cases, play
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
-EACH_TIME = {("accept.after-kept", "driver")}
-EVERY = [
-    pytest.param(
-        case,
-        victim,
-        id=f"{case}-{victim}",
-        marks=() if (str(case), victim) in EACH_TIME else pytest.mark.nightly,
-    )
-    for case in cases()
-    for victim in VICTIMS
-]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
+EVERY = [pytest.param(case, victim, id=f"{case}-{victim}") for case in cases() for victim in VICTIMS]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +37,6 @@ def jarred(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jarred]:
         yield made
 
 
-@pytest.mark.nightly  # the steps are those of a Python function, on a cluster of its own
 @pytest.mark.parametrize("victim", VICTIMS)
 @pytest.mark.parametrize("case", jar_cases(), ids=str)
 def test_a_crash_at_a_step_of_a_new_class(

@@ -23,6 +23,8 @@ FINDS = {
     ("excess_deleted_on_the_managers_word", 2): 50,
     ("no_new_offer_to_who_has_stored", 2): 12,
     ("acks_of_another_epoch_are_passed_on", 2): 169,
+    ("waiting_commit_asks_nobody_twice", 1): 119,
+    ("waiting_commit_asks_nobody_twice", 2): 37,
     ("lost_though_a_worker_is_absent", 2): 15,
     ("files_come_by_the_wall_clock", 1): 7,
     ("guests_stay_guests", 2): 6,

@@ -19,7 +19,7 @@ PARTITIONS = 4
 # Task groups, and operators: what one task runs moves together. The joins of the union have tasks of their own.
 SHAPES = {"distinct": (1, 2), "union": (2, 2)}
 # The two that differ most: state in two stages, and a join with state of both sides.
-EACH_TIME = ("distinct", "join2")
+EACH_TIME = ("join2",)
 NAMES = [pytest.param(name, marks=() if name in EACH_TIME else pytest.mark.nightly) for name in QUERIES]
 
 

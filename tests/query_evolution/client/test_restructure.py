@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from pathlib import Path
 
-import grpc
 import pytest
 
 from query_evolution import Choices
-from query_evolution.client import links
 from rhino.client.overview import fetch_overview
 from rhino_core.errors import AlreadyThereError, ConflictError, PreconditionError, UnknownError
-from rhino_core.ids import Worker
-from rhino_pb import handover_pb2, peer_pb2
+from rhino_pb import handover_pb2
 from spark_connector.query_checkpoint import QueryCheckpoint
 from tests.query_evolution.support.restructure import COUNT, USERS, check_opens, made, run
 
@@ -101,18 +97,3 @@ async def test_a_running_query_is_refused(tmp_path: Path) -> None:
             patched.setattr("rhino.client.running.call_sync", lambda *_: running)
             with pytest.raises(ConflictError, match="Stop the query first; or branch it"):
                 await run(address, folder)
-
-
-def test_an_older_sidecar_is_named() -> None:
-    """It does not serve the call."""
-    server = grpc.server(ThreadPoolExecutor(1))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        worker = Worker("w1", "store/boot", "127.0.0.1", f"127.0.0.1:{port}")
-        error = links._caught(worker, peer_pb2.RestructureRequest())
-    finally:
-        server.stop(None).wait()
-    assert isinstance(error, PreconditionError)
-    assert "restructure on worker w1" in str(error)
-    assert "its sidecar is of an older Rhino" in str(error)
