@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from rhino_core.lazy import lazy
 
 if TYPE_CHECKING:
-    from rhino.client.forget import ForgottenJob as ForgottenJob
-    from rhino.client.forget import JobUsage as JobUsage
     from rhino.client.handover_client import HandoverClient as HandoverClient
     from rhino.client.overview import JobView as JobView
     from rhino.client.overview import VirtualNodeView as VirtualNodeView
+    from rhino.client.query_record import ForgottenJob as ForgottenJob
+    from rhino.client.query_record import JobUsage as JobUsage
     from rhino_model.handovers import Action as Action
     from rhino_model.handovers import DrainView as DrainView
     from rhino_model.handovers import Explanation as Explanation
@@ -43,7 +43,7 @@ __getattr__, __dir__, __all__ = lazy(
     {
         "rhino_model.intents": "Drain Rebalance ScaleIn ScaleOut Weight",
         "rhino_model.strategy": "Kind Strategy",
-        "rhino.client.forget": "ForgottenJob JobUsage",
+        "rhino.client.query_record": "ForgottenJob JobUsage",
         "rhino.client.handover_client": "HandoverClient",
         "rhino_model.handovers": "Action DrainView Explanation Handover Move MoveKind Phase Plan Prediction",
         "rhino_model.loads": "BatchLoad",

@@ -133,7 +133,7 @@ def forget(
     Shows what would be deleted and asks first. The state of a query stays for a day (`rhino manager --forget-grace-h`):
     until then the query does not start, and --undo takes it back. A worker can come back as long as it has its disk.
     """
-    from rhino.cli.forget import ForgetArguments, run_forget
+    from rhino.cli.query_record import ForgetArguments, run_forget
 
     raise typer.Exit(run_forget(manager, ForgetArguments(job, worker, now, undo, dry_run, yes, as_json)))
 
@@ -148,7 +148,7 @@ def moved(
     as_json: JsonOption = False,
 ) -> None:
     """Tell the manager that the checkpoint of a stopped query was moved. Not for copies: they would share one state."""
-    from rhino.cli.forget import run_moved
+    from rhino.cli.query_record import run_moved
 
     raise typer.Exit(run_moved(manager, job, to, as_json=as_json))
 
@@ -164,7 +164,7 @@ def owner(
     as_json: JsonOption = False,
 ) -> None:
     """Say which driver may run a query. With certificates, that is the driver that ran it first."""
-    from rhino.cli.forget import run_owner
+    from rhino.cli.query_record import run_owner
 
     raise typer.Exit(run_owner(manager, job, to, next_driver=next_driver, as_json=as_json))
 

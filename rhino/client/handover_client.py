@@ -10,8 +10,8 @@ from typing import Any, Self
 import grpc
 
 from rhino.client.connection import manager_channel
-from rhino.client.forget import ForgottenJob
 from rhino.client.overview import JobView
+from rhino.client.query_record import ForgottenJob
 from rhino_core.errors import UnavailableError
 from rhino_core.rpc.channel import call_sync
 from rhino_core.rpc.gate import checked

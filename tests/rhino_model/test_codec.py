@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rhino.client.forget import ForgottenJob, MovedCheckpoint
 from rhino.client.overview import GroupView, JobView, MemberView, VirtualNodeView, WorkerView
+from rhino.client.query_record import ForgottenJob, MovedCheckpoint
 from rhino.client.scrub import NO_SCRUB, ScrubView
 from rhino_core.errors import RemoteProtocolError
 from rhino_core.ids import Epoch, GroupId, VirtualNode

@@ -10,8 +10,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from rhino import HandoverClient
-from rhino.client.forget import forget_worker
 from rhino.client.overview import fetch_overview
+from rhino.client.query_record import forget_worker
 from rhino_core.errors import RhinoError
 from tests.soak.daemons import LASTING, WORKERS, Daemons
 from tests.soak.query import Query, tolerating

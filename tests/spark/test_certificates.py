@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rhino.client.forget import set_owner
 from rhino.client.overview import JobView
+from rhino.client.query_record import set_owner
 from rhino.testing import LocalCluster
 from rhino.testing.session import close_driver
 from rhino_core.security.certificates import Authority

@@ -33,8 +33,8 @@ class GroupChanges:
 
     def resolve(self, event: ev.Resolve) -> list[ev.Effect]:
         """Creates the group if there is none. The worker asks because a task there reads or writes it."""
-        self._membership.may_store(event.worker_id, event.group)
         if event.group in self._chains.groups:
+            self._membership.may_store(event.worker_id, event.group)
             return []
         if event.group.job in self._chains.fences:
             raise PreconditionError(
@@ -49,6 +49,7 @@ class GroupChanges:
                 f"have not registered yet: {', '.join(awaited)}"
             )
         effects = self._chains.start(event.group, record.worker, event.settings, event.branch_of)
+        self._membership.may_store(event.worker_id, event.group)
         self._returned.group_created(event.group)
         return effects
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rhino.client.forget import move_checkpoint
+from rhino.client.query_record import move_checkpoint
 from rhino_core.errors import PreconditionError
 from rhino_core.ids import StoreId, StoreVersion, Version
 from rhino_pb import replication_pb2

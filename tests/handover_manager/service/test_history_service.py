@@ -12,7 +12,7 @@ import pytest
 from handover_manager.queries.history import ACTION_PREFIX, ACTIONS_MAX, ActionRecord, History
 from handover_manager.service import service
 from rhino import HandoverClient
-from rhino.client.forget import set_owner
+from rhino.client.query_record import set_owner
 from rhino_core.errors import PreconditionError
 from rhino_core.security.identity import CALLER, Identity, Role
 from rhino_pb import handover_pb2 as pb

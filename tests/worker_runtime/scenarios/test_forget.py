@@ -13,8 +13,8 @@ import grpc
 import pytest
 
 from rhino import HandoverClient
-from rhino.client.forget import ForgottenJob, forget_worker
 from rhino.client.overview import fetch_overview
+from rhino.client.query_record import ForgottenJob, forget_worker
 from rhino_core.errors import PreconditionError, UnknownError
 from rhino_core.ids import Epoch, StoreId, Version
 from rhino_core.rpc.channel import aio_channel

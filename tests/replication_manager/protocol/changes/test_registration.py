@@ -72,7 +72,7 @@ def test_it_does_not_when_it_may_take_nothing() -> None:
 
 
 def test_a_restarted_manager_waits_for_the_last_of_many_sidecars_as_long_as_others_come() -> None:
-    """1000 registrations take some seconds, and nothing moves meanwhile. Who does not come is lost in the end."""
+    """1000 registrations take some seconds, and nothing moves meanwhile. One that stays away is lost in the end."""
     manager = Manager("abcdef")
     manager.resolve("a")
     owner, copy = manager.members()[0], manager.members()[1]

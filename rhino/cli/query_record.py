@@ -10,8 +10,15 @@ from rich.filesize import decimal
 from rhino.cli import exit_codes
 from rhino.cli.columns import Cell, say_to, show_columns
 from rhino.cli.output import confirm, console, say, say_json
-from rhino.client.forget import CALL_TIMEOUT_S, ForgottenJob, ForgottenWorker, forget_worker, move_checkpoint, set_owner
 from rhino.client.handover_client import HandoverClient
+from rhino.client.query_record import (
+    CALL_TIMEOUT_S,
+    ForgottenJob,
+    ForgottenWorker,
+    forget_worker,
+    move_checkpoint,
+    set_owner,
+)
 from rhino_core.errors import InvalidRequestError
 from rhino_core.text import count, duration
 from rhino_model.codec import plain

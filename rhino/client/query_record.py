@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from rhino.client.connection import manager_channel
 from rhino_core import ids
@@ -12,6 +14,7 @@ from rhino_model.codec import decode
 from rhino_pb import common_pb2, handover_pb2, handover_pb2_grpc
 
 CALL_TIMEOUT_S = 15.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +50,9 @@ class ForgottenWorker:
 def forget_worker(manager: str, worker_id: str, *, dry_run: bool) -> ForgottenWorker:
     """Forgets a worker. Raises PreconditionError while the worker is live, UnknownError, UnavailableError."""
     request = common_pb2.ForgetWorkerRequest(worker_id=worker_id, dry_run=dry_run)
-    with manager_channel(manager) as channel:
-        stub = handover_pb2_grpc.HandoverManagerStub(channel)
-        reply = call_sync(f"manager at {manager}", lambda: stub.ForgetWorker(request, timeout=CALL_TIMEOUT_S))
+    reply = _ask(manager, lambda stub: stub.ForgetWorker(request, timeout=CALL_TIMEOUT_S))
     only = tuple(convert.group_of(group) for group in reply.only_member)
     return ForgottenWorker(worker_id, reply.groups, only, reply.bytes)
-
-
-CALL_TIMEOUT_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +69,7 @@ def move_checkpoint(manager: str, job: str, location: str) -> MovedCheckpoint:
     Raises PreconditionError while a driver runs the job, UnknownError, InvalidRequestError, UnavailableError.
     """
     request = handover_pb2.MoveCheckpointRequest(job=job, location=location)
-    with manager_channel(manager) as channel:
-        stub = handover_pb2_grpc.HandoverManagerStub(channel)
-        reply = call_sync(f"manager at {manager}", lambda: stub.MoveCheckpoint(request, timeout=CALL_TIMEOUT_S))
-    return decode(MovedCheckpoint, reply)
-
-
-CALL_TIMEOUT_S = 15.0
+    return decode(MovedCheckpoint, _ask(manager, lambda stub: stub.MoveCheckpoint(request, timeout=CALL_TIMEOUT_S)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +83,10 @@ class JobOwner:
 def set_owner(manager: str, job: str, owner: str) -> JobOwner:
     """Records the owner of a job. Raises UnknownError, UnavailableError."""
     request = handover_pb2.SetJobOwnerRequest(job=job, owner=owner)
+    return decode(JobOwner, _ask(manager, lambda stub: stub.SetJobOwner(request, timeout=CALL_TIMEOUT_S)))
+
+
+def _ask(manager: str, call: Callable[[handover_pb2_grpc.HandoverManagerStub], T]) -> T:
     with manager_channel(manager) as channel:
         stub = handover_pb2_grpc.HandoverManagerStub(channel)
-        reply = call_sync(f"manager at {manager}", lambda: stub.SetJobOwner(request, timeout=CALL_TIMEOUT_S))
-    return decode(JobOwner, reply)
+        return call_sync(f"manager at {manager}", lambda: call(stub))
