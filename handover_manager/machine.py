@@ -50,11 +50,21 @@ class PlannedForget(NamedTuple):
     left_s: float
 
 
+class Journalled(NamedTuple):
+    """The content of the journal at a start."""
+
+    jobs: Iterable[Job] = ()
+    handovers: Iterable[DrivenHandover] = ()
+    deletions: Iterable[Deletion] = ()
+    actions: Iterable[ActionRecord] = ()
+    adaptation: AdaptationRecord | None = None
+    decisions: Iterable[Decision] = ()
+
+
 class HandoverCore:
     """Plans and drives handovers, and keeps the map of desired workers of every job.
 
     `started` is the monotonic start time of this process. `wall_offset_s` is wall clock minus monotonic time.
-    `adapted`: the journal's records of adaptation.
     """
 
     def __init__(
@@ -62,22 +72,18 @@ class HandoverCore:
         *,
         started: float,
         wall_offset_s: float,
-        jobs: Iterable[Job] = (),
-        handovers: Iterable[DrivenHandover] = (),
-        deletions: Iterable[Deletion] = (),
+        journalled: Journalled,
         policy: Policy = USUAL,
         forget_grace_s: float = FORGET_GRACE_S,
-        adapted: tuple[AdaptationRecord | None, Iterable[Decision]] = (None, ()),
-        actions: Iterable[ActionRecord] = (),
     ) -> None:
         self._offset_s = wall_offset_s
         self._forget_grace_s = forget_grace_s
-        self.jobs = Jobs(jobs)
+        self.jobs = Jobs(journalled.jobs)
         for job in self.jobs.all():
             job.run.lose(started)
-        self.handovers = Handovers(handovers)
-        self.deletions = Deletions(wall_offset_s, deletions)
-        self.history = History(wall_offset_s, actions)
+        self.handovers = Handovers(journalled.handovers)
+        self.deletions = Deletions(wall_offset_s, journalled.deletions)
+        self.history = History(wall_offset_s, journalled.actions)
         self._runs = Runs(self.jobs, wall_offset_s)
         self._execution = Execution(self.jobs, self.handovers, wall_offset_s)
         self._holdings = Holdings()
@@ -86,8 +92,8 @@ class HandoverCore:
             policy,
             wall_offset_s=wall_offset_s,
             started=started,
-            record=adapted[0],
-            decisions=adapted[1],
+            record=journalled.adaptation,
+            decisions=journalled.decisions,
         )
         self.view = ClusterView()
         self._settled_at = started + SETTLE_S

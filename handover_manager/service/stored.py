@@ -18,7 +18,7 @@ from handover_manager.drive.records import (
     StepRecord,
     handover_of_record,
 )
-from handover_manager.machine import FORGET_GRACE_S, USUAL, HandoverCore
+from handover_manager.machine import FORGET_GRACE_S, USUAL, HandoverCore, Journalled
 from handover_manager.plan.measurements import (
     MEASUREMENTS_PREFIX,
     MeasurementsRecord,
@@ -67,17 +67,16 @@ def restore(
             job.measurements = measurements_of_record(record)
     handovers = [handover_of_record(r, steps) for r in _decoded(values, HANDOVER_PREFIX, HandoverRecord).values()]
     deletions = [deletion_of_record(r, now) for r in _decoded(values, DELETION_PREFIX, DeletionRecord).values()]
-    adapted = _decoded(values, TRIAL_KEY, AdaptationRecord).get(TRIAL_KEY)
-    return HandoverCore(
-        started=now,
-        wall_offset_s=wall_offset_s,
+    journalled = Journalled(
         jobs=jobs,
         handovers=handovers,
         deletions=deletions,
-        policy=policy,
-        forget_grace_s=forget_grace_s,
-        adapted=(adapted, _decoded(values, DECISION_PREFIX, Decision).values()),
         actions=_decoded(values, ACTION_PREFIX, ActionRecord).values(),
+        adaptation=_decoded(values, TRIAL_KEY, AdaptationRecord).get(TRIAL_KEY),
+        decisions=_decoded(values, DECISION_PREFIX, Decision).values(),
+    )
+    return HandoverCore(
+        started=now, wall_offset_s=wall_offset_s, journalled=journalled, policy=policy, forget_grace_s=forget_grace_s
     )
 
 
