@@ -17,7 +17,7 @@ from tests.crashes.puppeteer import Act
 from tests.crashes.stage import NAME, POINTS, Stage
 
 VICTIMS = ("manager", "driver", "origin", "target", "origin's sidecar", "target's sidecar")
-DEADLINE_S = 60.0  # of the handover
+DEADLINE_S = 240.0  # of the handover: a driver starts within it on a busy machine
 REACH_TIMEOUT_S = 60.0
 ORDER = ("intent", "join", "marker", "push", "writers", "confirm", "owner", "settled")
 AFTER = {"push": "marker", "writers": "marker", "owner": "confirm"}  # points that are hit at other times as well
