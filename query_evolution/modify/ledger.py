@@ -1,6 +1,6 @@
 """The joint meaning of records, outcomes, bindings and returns beside a query checkpoint. Pure.
 
-The driver has the same rules, in spark_connector/scala/rhino/modify/Ledger.scala.
+The driver has the same rules, in query_evolution/scala/modify/records/Ledger.scala.
 """
 
 from __future__ import annotations

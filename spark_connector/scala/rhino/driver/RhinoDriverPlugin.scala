@@ -7,7 +7,6 @@ import org.apache.spark.api.plugin.{DriverPlugin, PluginContext}
 import org.apache.spark.sql.execution.streaming.state.seam.{Internals, LocatingCoordinator}
 import org.apache.spark.sql.internal.SQLConf
 
-import rhino.spark.modify.Modifications
 import rhino.spark.restart.Restarts
 import rhino.spark.settings.{RequiredConf, Settings}
 import rhino.spark.sidecar.SidecarReports
@@ -41,7 +40,8 @@ private[spark] class RhinoDriverPlugin extends DriverPlugin {
     guard.foreach(_.start())
     session.open()
     Restarts.start()
-    Modifications.start(() => executors.usable.all.map(executor => (executor.host, executor.id)))
+    val places = () => executors.usable.all.map(executor => (executor.host, executor.id))
+    DriverExtension.all.foreach(_.start(places))
     Collections.emptyMap()
   }
 
@@ -52,7 +52,7 @@ private[spark] class RhinoDriverPlugin extends DriverPlugin {
   }
 
   override def shutdown(): Unit = {
-    Modifications.stop()
+    DriverExtension.all.foreach(_.stop())
     Restarts.stop()
     guard.foreach(_.stop())
     if (session != null) session.close()

@@ -66,7 +66,6 @@ private[rhino] object Schema {
     def enumName(name: String): String = get(name).asInstanceOf[Descriptors.EnumValueDescriptor].getName
     def sub(name: String): Message = get(name).asInstanceOf[Message]
     def has(name: String): Boolean = message.hasField(fieldOf(message.getDescriptorForType, name))
-    def strings(name: String): Seq[String] = get(name).asInstanceOf[java.util.List[String]].asScala.toSeq
     def ints(name: String): Seq[Int] =
       get(name).asInstanceOf[java.util.List[java.lang.Integer]].asScala.toSeq.map(_.intValue)
     def longs(name: String): Seq[Long] =
