@@ -4,8 +4,8 @@ import java.util.Base64
 
 import scala.util.control.NonFatal
 
-import org.json4s.jackson.JsonMethods.{compact, render}
 import org.json4s.JsonDSL._
+import org.json4s.jackson.JsonMethods.{compact, render}
 
 import org.apache.spark.FutureAction
 import org.apache.spark.rdd.RDD

@@ -4,8 +4,8 @@ import scala.util.Try
 import scala.util.control.NonFatal
 
 import org.json4s.JObject
-import org.json4s.jackson.JsonMethods.{compact, render}
 import org.json4s.JsonDSL._
+import org.json4s.jackson.JsonMethods.{compact, render}
 
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{BoundReference, Cast, Literal, ScalaUDF}

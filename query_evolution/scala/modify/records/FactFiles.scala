@@ -1,13 +1,13 @@
 package rhino.spark.modify.records
 
-import java.util
 import java.io.FileNotFoundException
 import java.nio.ByteBuffer
 import java.nio.channels.FileChannel
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{FileAlreadyExistsException => LocalAlreadyExists, Files, Path => LocalPath, Paths}
-import java.nio.file.attribute.PosixFilePermissions
 import java.nio.file.StandardOpenOption.{CREATE_NEW, WRITE}
+import java.nio.file.attribute.PosixFilePermissions
+import java.util
 import java.util.UUID
 
 import org.apache.hadoop.conf.Configuration

@@ -8,9 +8,9 @@ import java.util.zip.CRC32C
 import scala.collection.immutable.ArraySeq
 import scala.util.Try
 
+import org.json4s.JsonDSL._
 import org.json4s._
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
-import org.json4s.JsonDSL._
 
 import org.apache.spark.SparkContext
 import org.apache.spark.broadcast.Broadcast
