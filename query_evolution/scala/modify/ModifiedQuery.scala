@@ -54,7 +54,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
   private def bind(batch: Long, firstOfRun: Boolean): Unit =
     ledger.get.bound(batch, number => !firstOfRun || folder.acceptedBefore(number, batch)).foreach {
       case (next, numbers) =>
-        folder.bind(batch, numbers.map(next.records))
+        folder.bind(batch, numbers.map(next.records), ledger.get.replaced(numbers))
         ledger = Some(next)
         logInfo(s"query ${stream.id}: batch $batch is the first one with modifications ${numbers.mkString(", ")}")
     }
@@ -71,8 +71,9 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
           giveUp(bound, next, s"batch $batch broke a limit of the canary of modification ${its.number}: $limit")
         }
       }
-      ModificationFolder.unlessThere(folder.judge(batch, figures)) // of a batch that was rewound, they are there
-      ledger = ledger.map(now => now.copy(judged = now.judged + batch))
+      val left = trials.map { case (_, its) => its.number -> (ledger.get.left(its.number, its.canary.get) - 1) }.toMap
+      if (ModificationFolder.unlessThere(folder.judge(batch, figures, left))) // of a rewound batch, they are there
+        ledger = ledger.map(now => now.copy(judged = now.judged + (batch -> left)))
     }
   }
 

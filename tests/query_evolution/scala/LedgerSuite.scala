@@ -52,11 +52,28 @@ class LedgerSuite extends Suite {
     val ledger = Ledger(Map(tried, its(2, "g")), Set(1, 2), Map(5L -> Seq(1L), 6L -> Seq(2L)))
     expect(ledger.trials(6).map(_._1), Seq(5L))
     expect((ledger.failing(6), ledger.failing(7)), (Some(6L), Some(5L)))
-    val over = ledger.copy(judged = Set(4L, 5L, 7L))
+    val begun = ledger.copy(judged = Map(5L -> Map(1L -> 1)))
+    expect((begun.trials(7).map(_._1), begun.left(1, canary)), (Seq(5L), 1))
+    val over = begun.copy(judged = begun.judged + (7L -> Map(1L -> 0)))
     expect((over.trials(8), over.failing(8)), (Nil, None))
     val returned = ledger.copy(returned = Map(5L -> 7L))
     expect((numbers(returned, 6), numbers(returned, 7)), (Seq(1L, 2L), Seq(2L)))
     expect((returned.trials(7), returned.failing(7)), (Nil, None))
+  }
+
+  test("figures that were written for another canary, before a rewind, do not count") {
+    val canary = Canary(1, Some(500), "p", None, None)
+    val tried = 2L -> its(2)._2.copy(canary = Some(canary))
+    val ledger = Ledger(Map(tried), Set(2), Map(5L -> Seq(2L)), judged = Map(5L -> Map(1L -> 0), 6L -> Map(1L -> 0)))
+    expect((ledger.trials(6).map(_._1), ledger.left(2, canary)), (Seq(5L), 1))
+  }
+
+  test("a binding replaces all older records of its slots, of void bindings as well") {
+    val records = Map(its(1), its(2, "g"), its(3), its(4, removes = true))
+    val ledger = Ledger(records, Set(1, 2, 3, 4), Map(5L -> Seq(1L, 2L), 8L -> Seq(3L)), returned = Map(8L -> 8L))
+    expect(ledger.replaced(Seq(4)), Seq(1L, 3L))
+    expect(Ledger(records, Set(1, 2)).replaced(Seq(1, 2)), Nil)
+    fails[IllegalStateException]("modifications/records/1") { ledger.copy(records = records - 1).replaced(Seq(4)) }
   }
 
   test("a canary is not judged after a newer record has taken its place") {

@@ -4,10 +4,12 @@ import java.nio.file.Files
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
+import org.json4s.{JArray, JInt, JObject}
+import org.json4s.jackson.JsonMethods.parse
 
 import org.apache.spark.sql.catalyst.analysis.UnresolvedFunction
 
-import rhino.spark.modify.records.{LocalFactFiles, Modification, ModificationFolder, PointFunction}
+import rhino.spark.modify.records.{Figures, LocalFactFiles, Modification, ModificationFolder, PointFunction}
 
 /** Records as the driver reads them. */
 class ModificationSuite extends Suite {
@@ -35,7 +37,7 @@ class ModificationSuite extends Suite {
     def write(kind: String, text: String): Unit = new LocalFactFiles(root).write(kind, 1, text)
     write("records", record("filter"))
     folder.accept(folder.record(1))
-    folder.bind(5, Seq(folder.record(1)))
+    folder.bind(5, Seq(folder.record(1)), Nil)
     expect(folder.read().inForce(5).map(_.number), Seq(1L))
     Files.delete(root.resolve("records").resolve("1"))
     write("records", record("filter").replace("plus(y)", "minus(y)"))
@@ -48,6 +50,21 @@ class ModificationSuite extends Suite {
     Files.delete(root.resolve("bindings").resolve("5"))
     write("outcomes", text)
     refused() // by its outcome
+  }
+
+  test("what the driver has decided is read by its next run, and by commands") {
+    val checkpoint = Files.createTempDirectory("modified")
+    val root = checkpoint.resolve("modifications")
+    val folder = new ModificationFolder(new Path(s"file:$checkpoint"), new Configuration(false))
+    for (number <- Seq(1, 2)) new LocalFactFiles(root).write("records", number, record("filter"))
+    folder.bind(5, Seq(folder.record(1)), Nil)
+    folder.bind(7, Seq(folder.record(2)), Seq(1))
+    folder.judge(7, Figures(220, timed = true, Map("scored" -> 12)), Map(2L -> 3))
+    expect(folder.read().judged, Map(7L -> Map(2L -> 3)))
+    def file(kind: String, number: Int) = parse(Files.readString(root.resolve(kind).resolve(number.toString)))
+    expect(file("bindings", 7) \ "replaces", JArray(List(JInt(1))))
+    expect(file("figures", 7) \ "trials", JObject("2" -> JInt(3)))
+    expect(file("figures", 7) \ "rows", JObject("scored" -> JInt(12)))
   }
 
   test("a record with a class of a jar is of the slot of functions") {

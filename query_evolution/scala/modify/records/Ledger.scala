@@ -1,18 +1,19 @@
 package rhino.spark.modify.records
 
 /**
- * What the folder `modifications` of a query checkpoint says. The same rules are in query_evolution/modify/ledger.py.
+ * What the folder `modifications` of a query checkpoint says. The rules are here only: the driver writes what it has
+ * decided, and commands read that (query_evolution/modify/ledger.py).
  *
  * @param records  by number. Immutable.
  * @param accepted the numbers of the records that a driver has checked and accepted
  * @param bindings by batch, the records that came in force with it. Immutable, written before that batch is planned.
  * @param returned by batch of a binding that has been given up, the batch from which it does not count any more
- * @param judged   the batches of canaries that kept the limits
+ * @param judged   by committed batch, the canaries that its figures count for, and how many batches each has left
  */
 private[spark] case class Ledger(
     records: Map[Long, Modification] = Map.empty, accepted: Set[Long] = Set.empty,
     bindings: Map[Long, Seq[Long]] = Map.empty, returned: Map[Long, Long] = Map.empty,
-    judged: Set[Long] = Set.empty) {
+    judged: Map[Long, Map[Long, Int]] = Map.empty) {
 
   /** Accepted records that no batch has bound yet, in order. */
   def ready: Seq[Long] = {
@@ -23,7 +24,7 @@ private[spark] case class Ledger(
   /** What a batch is planned with: of each slot the newest record that is bound to it, or to a batch before it. */
   def inForce(batch: Long): Seq[Modification] = {
     val numbers = bindings.filter { case (at, _) => counts(at, batch) }.values.flatten
-    newest(numbers.map(number => records.getOrElse(number, missing(number))))
+    newest(numbers.map(record))
   }
 
   private def newest(found: Iterable[Modification]): Seq[Modification] = {
@@ -31,15 +32,22 @@ private[spark] case class Ledger(
     slots.values.filterNot(_.removes).toSeq.sortBy(_.number)
   }
 
-  private def missing(number: Long): Nothing = throw new IllegalStateException(
+  private def record(number: Long): Modification = records.getOrElse(number, throw new IllegalStateException(
     s"modification $number is bound to a batch, and its file modifications/records/$number is missing in the " +
-      "checkpoint: restore it, for example from a backup")
+      "checkpoint: restore it, for example from a backup"))
 
   /** `fresh`: no run has planned the batch before, or the record was accepted before the batch began. */
   def bound(batch: Long, fresh: Long => Boolean): Option[(Ledger, Seq[Long])] = {
     val numbers = if (bindings.contains(batch)) Nil else ready.filter(fresh)
     if (numbers.isEmpty) None else Some((copy(bindings = bindings + (batch -> numbers)), numbers))
   }
+
+  /** All records that these take the place of, when they are bound. */
+  def replaced(numbers: Seq[Long]): Seq[Long] =
+    for {
+      former <- bindings.values.flatten.toSeq.sorted
+      if numbers.exists(number => former < number && record(former).slot == record(number).slot)
+    } yield former
 
   private def counts(bound: Long, batch: Long): Boolean =
     bound <= batch && returned.get(bound).forall(_ > batch)
@@ -57,8 +65,12 @@ private[spark] case class Ledger(
       its <- inForce(batch)
       canary <- its.canary.toSeq
       bound <- bindings.collectFirst { case (at, numbers) if numbers.contains(its.number) => at }
-      if judged.count(_ >= bound) < canary.batches
+      if left(its.number, canary) > 0
     } yield bound -> its
+
+  /** How many batches of a canary are not judged yet. */
+  def left(number: Long, canary: Canary): Int =
+    judged.values.flatMap(_.get(number)).minOption.getOrElse(canary.batches)
 }
 
 /**

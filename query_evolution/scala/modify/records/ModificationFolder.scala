@@ -87,10 +87,13 @@ private[spark] class ModificationFolder(checkpoint: Path, hadoop: Configuration)
     accepted.foreach(number => checkSame(records.get(number), (outcomes(number) \ "sha256").extractOpt[String]))
     for ((batch, its) <- bound; digests <- (its \ "sha256").extractOpt[Seq[String]])
       bindings(batch).zip(digests).foreach { case (number, its) => checkSame(records.get(number), Some(its)) }
+    val judged = numbers("figures").map { batch =>
+      batch -> (fields("figures", batch) \ "trials").extract[Map[Long, Int]]
+    }.toMap
     def fits(number: Long) = outcomes.get(number).map(_ \ "fits").flatMap(_.extractOpt[Set[String]])
     Ledger(
       records.map { case (number, its) => number -> its.fitting(fits(number).getOrElse(Set.empty)) }, accepted.toSet,
-      bindings, returned, numbers("figures").toSet)
+      bindings, returned, judged)
   }
 
   /** No digest: a former driver, which wrote none, has decided. */
@@ -109,9 +112,10 @@ private[spark] class ModificationFolder(checkpoint: Path, hadoop: Configuration)
     write("outcomes", number, ("checked_ms" -> System.currentTimeMillis()) ~ ("refused" -> reason))
   }
 
-  def bind(batch: Long, records: Seq[Modification]): Unit = Failpoints.around("bind") {
+  /** `replaced`: the numbers of the records that these take the place of. */
+  def bind(batch: Long, records: Seq[Modification], replaced: Seq[Long]): Unit = Failpoints.around("bind") {
     write("bindings", batch, ("records" -> records.map(_.number)) ~ ("sha256" -> records.map(_.sha256)) ~
-      ("bound_ms" -> System.currentTimeMillis()))
+      ("replaces" -> replaced) ~ ("bound_ms" -> System.currentTimeMillis()))
   }
 
   /** What came in force with the batch `bound` does not count from batch `from` on. */
@@ -120,9 +124,10 @@ private[spark] class ModificationFolder(checkpoint: Path, hadoop: Configuration)
       ("from" -> from) ~ ("reason" -> reason) ~ ("returned_ms" -> System.currentTimeMillis()))
   }
 
-  def judge(batch: Long, figures: Figures): Unit = Failpoints.around("judge") {
-    write("figures", batch,
-      ("batch_ms" -> figures.batchMs) ~ ("timed" -> figures.timed) ~ ("rows" -> figures.rows))
+  /** `trials`: by canary, how many of its batches are left after this one. */
+  def judge(batch: Long, figures: Figures, trials: Map[Long, Int]): Unit = Failpoints.around("judge") {
+    write("figures", batch, ("batch_ms" -> figures.batchMs) ~ ("timed" -> figures.timed) ~ ("rows" -> figures.rows) ~
+      ("trials" -> trials.map { case (number, left) => number.toString -> left }))
   }
 
   /**
