@@ -7,7 +7,7 @@ The environment variable RHINO_FAILPOINTS arms them. Commas separate several ent
 - `name=stop`: prints a line "failpoint <name>" on standard error and stops the process by SIGSTOP, at every hit. A test
   waits for that line, inspects the cluster or kills another process, and sends SIGCONT.
 
-The points of a Spark driver are in Scala (spark_connector/scala/rhino/modify/Failpoints.scala): `stop` and `kill`, at
+The points of a Spark driver are in Scala (query_evolution/scala/modify/records/Failpoints.scala): `stop` and `kill`, at
 every hit.
 
 Every point is declared here, and `hit` names it. An unarmed process does not look at the names, so a point costs next

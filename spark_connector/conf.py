@@ -23,7 +23,6 @@ PROVIDER_CLASSES = {  # by integration mode
     "provider": f"{CLASSES}.RhinoStateStoreProvider",
     "checkpoint": SPARK_PROVIDER,
 }
-REHEARSAL_PROVIDER = f"{CLASSES}.restart.RehearsalProvider"
 SOCKET = str(DEFAULT_SOCKET)
 
 

@@ -26,7 +26,9 @@ from spark_connector.java import find_java
 from spark_connector.spark_home import minor, spark_jars
 
 HERE = Path(__file__).resolve().parent
-SOURCES = HERE / "scala"
+# The engine, and query_evolution above it: one jar has both.
+ROOTS = (HERE / "scala", HERE.parent / "query_evolution" / "scala")
+SERVICES = "META-INF/services"  # the classes of driver extensions, for Java's ServiceLoader
 COMPILE_TIMEOUT_S = 900.0  # it takes 10 to 30 s on an idle machine
 # In a checkout, warnings are errors. Users build from a wheel, perhaps with a later patch version of Spark that
 # deprecates something: their build must not fail for it.
@@ -38,14 +40,19 @@ FIXED_TIME = (1980, 1, 1, 0, 0, 0)  # makes builds reproducible: equal sources g
 def fingerprint() -> str:
     """Returns a short hash of all inputs of the jar."""
     digest = hashlib.sha256(rhino_version().encode() + b"\0" + descriptor_set())
-    for source in sources():
-        digest.update(source.relative_to(SOURCES).as_posix().encode() + b"\0" + source.read_bytes() + b"\0")
+    for root in ROOTS:
+        for file in [*sorted(root.rglob("*.scala")), *_services(root)]:
+            digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 
 
 def sources() -> list[Path]:
-    """Returns the Scala files: `rhino/`, and `seam/` in Spark's own package, for Spark's private members."""
-    return sorted(SOURCES.rglob("*.scala"))
+    """Returns the Scala files. Those in `seam/` are in Spark's own package, for Spark's private members."""
+    return [file for root in ROOTS for file in sorted(root.rglob("*.scala"))]
+
+
+def _services(root: Path) -> list[Path]:
+    return sorted((root / SERVICES).glob("*"))
 
 
 def cache_folders() -> tuple[Path, Path]:
@@ -107,6 +114,8 @@ def build(version: str, jars: Path, folder: Path, *, timeout_s: float = COMPILE_
             _add(jar, "rhino/descriptors.pb", descriptor_set())
             _add(jar, "rhino/spark-version", minor(version).encode())  # the plugin compares it with the running Spark
             _add(jar, "rhino/version", rhino_version().encode())  # the driver reports it to the manager
+            for service in (file for root in ROOTS for file in _services(root)):
+                _add(jar, f"{SERVICES}/{service.name}", service.read_bytes())
             for path in sorted(p for p in classes.rglob("*") if p.is_file()):
                 _add(jar, path.relative_to(classes).as_posix(), path.read_bytes())
         unfinished.replace(target)  # atomically: other processes see the complete jar or none

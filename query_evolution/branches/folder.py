@@ -129,7 +129,7 @@ def copy_modifications(checkpoint: QueryCheckpoint, work: Path, batch: int) -> N
 def _copy_own(checkpoint: QueryCheckpoint, source: Path, work: Path, batch: int) -> None:
     bound = ModificationFolder(checkpoint.folder).read().bindings
     bindings = {first for first in bound if first <= batch}
-    records = {number for first in bindings for number in bound[first]}
+    records = {number for first in bindings for number in bound[first].records}
     wanted = {
         "tables": records,
         "records": records,

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from query_evolution.modify.comparison import Comparison
 from query_evolution.modify.jars import JarFunction
-from query_evolution.modify.ledger import Figures, Findings, Ledger, Return
+from query_evolution.modify.ledger import Binding, Figures, Findings, Judged, Ledger, Return
 from query_evolution.modify.record import Canary, Change, Record, Sample
 from rhino_core import failpoints
 from rhino_core.errors import AccessDeniedError, ConflictError, IntegrityError
@@ -41,19 +41,19 @@ class ModificationFolder:
         Raises IntegrityError if a file is not readable or missing, and AccessDeniedError if another user could have
         written it.
         """
-        figures = self._facts("figures", _figures)
+        judged = self._facts("figures", _judged)
         returned = self._facts("returns", _return)
         bindings = self._facts("bindings", _binding)
         outcomes = self._facts("outcomes", _outcome)
         texts = {number: self._text("records", number) for number in self._numbers("records")}
         checked = [(number, digest) for number, (_, digest) in outcomes.items() if number in texts]
-        self._compare(texts, checked + [pair for digests in bindings.values() for pair in digests.items()])
+        self._compare(texts, checked + [pair for _, digests in bindings.values() for pair in digests])
         return Ledger(
             {number: Record.from_json(number, text) for number, text in texts.items()},
             {number: outcome for number, (outcome, _) in outcomes.items()},
-            {batch: tuple(digests) for batch, digests in bindings.items()},
+            {batch: binding for batch, (binding, _) in bindings.items()},
             returned,
-            figures,
+            judged,
         )
 
     def add(
@@ -153,19 +153,21 @@ class ModificationFolder:
         return found
 
 
-def _figures(batch: int, fields: dict[str, Any]) -> Figures:
-    return Figures(int(fields["batch_ms"]), {str(name): int(count) for name, count in fields["rows"].items()})
+def _judged(batch: int, fields: dict[str, Any]) -> Judged:
+    figures = Figures(int(fields["batch_ms"]), {str(name): int(count) for name, count in fields["rows"].items()})
+    return Judged(figures, {int(number): int(left) for number, left in fields["trials"].items()})
 
 
 def _return(batch: int, fields: dict[str, Any]) -> Return:
     return Return(int(fields.get("from", batch)), str(fields["reason"]))
 
 
-def _binding(batch: int, fields: dict[str, Any]) -> dict[int, str]:
-    """The SHA-256 of each record. "": bound by a former driver that did not write it."""
-    records = [int(number) for number in fields["records"]]
+def _binding(batch: int, fields: dict[str, Any]) -> tuple[Binding, list[tuple[int, str]]]:
+    """Also the SHA-256 of each record. "": bound by a former driver that did not write it."""
+    records = tuple(int(number) for number in fields["records"])
     digests = [str(digest) for digest in fields.get("sha256", [""] * len(records))]
-    return dict(zip(records, digests, strict=True))
+    binding = Binding(records, tuple(int(number) for number in fields["replaces"]))
+    return binding, list(zip(records, digests, strict=True))
 
 
 def _outcome(number: int, fields: dict[str, Any]) -> tuple[Findings, str]:

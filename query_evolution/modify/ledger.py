@@ -1,6 +1,7 @@
-"""The joint meaning of records, outcomes, bindings and returns beside a query checkpoint. Pure.
+"""The state of each modification, from the facts beside a query checkpoint. Pure.
 
-The driver has the same rules, in spark_connector/scala/rhino/modify/Ledger.scala.
+The driver has the rules (query_evolution/scala/modify/records/Ledger.scala): a batch's modifications, replacements,
+the length of a canary. It writes its decisions into bindings, figures and returns, and commands read them here.
 """
 
 from __future__ import annotations
@@ -81,11 +82,27 @@ class Return:
 
 
 @dataclass(frozen=True, slots=True)
+class Binding:
+    """Records in force from a batch on. `replaces`: the older ones of the same slots."""
+
+    records: tuple[int, ...]
+    replaces: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """Figures of a committed batch of a canary: its time, and its rows by the names of points."""
 
     batch_ms: int
     rows: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A committed batch with canaries. `left`: by record with a canary, how many of its batches come after this one."""
+
+    figures: Figures
+    left: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +123,13 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """`bindings`: by batch, the records that came in force with it. `returned`: by batch, the cause of its void
-    binding.
-
-    `figures`: by batch, of the judged ones.
-    """
+    """`bindings`, `judged`: by batch. `returned`: by the batch of a void binding."""
 
     records: Mapping[int, Record]
     outcomes: Mapping[int, Findings]
-    bindings: Mapping[int, tuple[int, ...]]
+    bindings: Mapping[int, Binding]
     returned: Mapping[int, Return]
-    figures: Mapping[int, Figures] = field(default_factory=dict)
+    judged: Mapping[int, Judged] = field(default_factory=dict)
 
     def views(self) -> tuple[View, ...]:
         """Returns all modifications, oldest first."""
@@ -131,14 +144,14 @@ class Ledger:
         batch = self._batch(number)
         reason = self.outcomes[number].refused if number in self.outcomes else ""
         given_up = self.returned.get(batch) if batch is not None and state is State.RETURNED else None
-        after = given_up.start if given_up is not None else self._superseded_at(record)
+        after = given_up.start if given_up is not None else self._replaced_at(number)
         return View(
             record,
             state,
             batch,
             None if after is None else after - 1,
             given_up.reason if given_up is not None else reason,
-            self._judged(record, batch),
+            self._figures(number),
         )
 
     def waiting(self, change: Change) -> int | None:
@@ -167,32 +180,22 @@ class Ledger:
         if batch is None:
             return
         yield Fact.BOUND_CANARY if record.canary else Fact.BOUND
-        superseded, returned = self._superseded_at(record), self.returned.get(batch)
-        # Figures of a batch that broke a limit are written after the return.
-        if returned is None and record.canary and len(self._judged(record, batch)) >= record.canary.batches:
+        if any(judged.left.get(record.number) == 0 for judged in self.judged.values()):
             yield Fact.PROVEN
-        if returned is not None and (superseded is None or returned.start <= superseded):
+        replaced, returned = self._replaced_at(record.number), self.returned.get(batch)
+        if returned is not None and (replaced is None or returned.start <= replaced):
             yield Fact.GIVEN_UP
-        elif superseded is not None:
+        elif replaced is not None:
             yield Fact.SUPERSEDED
 
     def _batch(self, number: int) -> int | None:
-        return next((batch for batch, numbers in self.bindings.items() if number in numbers), None)
+        return next((batch for batch, binding in self.bindings.items() if number in binding.records), None)
 
-    def _judged(self, record: Record, batch: int | None) -> dict[int, Figures]:
+    def _figures(self, number: int) -> dict[int, Figures]:
         """Returns the figures of the batches of its canary, oldest first."""
-        if batch is None or record.canary is None:
-            return {}
-        return {
-            at: self.figures[at] for at in sorted(at for at in self.figures if at >= batch)[: record.canary.batches]
-        }
+        return {at: judged.figures for at, judged in sorted(self.judged.items()) if number in judged.left}
 
-    def _superseded_at(self, record: Record) -> int | None:
-        """Returns the first batch with a newer record of the same slot and a valid binding."""
-        later = (
-            batch
-            for batch, numbers in self.bindings.items()
-            if batch not in self.returned
-            and any(number > record.number and self.records[number].slot == record.slot for number in numbers)
-        )
-        return min(later, default=None)
+    def _replaced_at(self, number: int) -> int | None:
+        """Returns the first batch with a valid binding that replaces the record."""
+        valid = (batch for batch in self.bindings if batch not in self.returned)
+        return min((batch for batch in valid if number in self.bindings[batch].replaces), default=None)

@@ -15,7 +15,7 @@ from query_evolution.structure.alignment import both, misfit
 from query_evolution.structure.operators import JOIN, Operator, read_operators
 from query_evolution.structure.sketch import begun
 from rhino_core.errors import PreconditionError
-from spark_connector.conf import PROVIDER_CLASSES, REHEARSAL_PROVIDER, SPARK_PROVIDER
+from spark_connector.conf import CLASSES, PROVIDER_CLASSES, SPARK_PROVIDER
 from spark_connector.query_checkpoint import QueryCheckpoint
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 POLL_S = 0.02
 PLANNED_S = 60.0
 CLOSED_S = 6.0  # twice the interval that Rhino sets for executors to look at their stores
+REHEARSAL_PROVIDER = f"{CLASSES}.replace.RehearsalProvider"
 OPEN = "open"  # as in RehearsalProvider.scala
 
 

@@ -44,7 +44,9 @@ def test_every_package_has_its_types(site: Path) -> None:
 
 
 def test_sources_of_the_jvm_part_and_messages_are_there(site: Path) -> None:
-    assert len(list(site.rglob("spark_connector/**/*.scala"))) == len(list((ROOT / "spark_connector").rglob("*.scala")))
+    for package in ("spark_connector", "query_evolution"):
+        assert len(list(site.rglob(f"{package}/**/*.scala"))) == len(list((ROOT / package).rglob("*.scala")))
+    assert list(site.glob("query_evolution/scala/META-INF/services/*"))
     assert len(list((site / "rhino_pb").glob("*.proto"))) == len(list((ROOT / "proto/rhino_pb").glob("*.proto")))
 
 

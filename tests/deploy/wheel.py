@@ -28,8 +28,8 @@ def build_wheel(folder: Path) -> Path:
     """Returns the path of the wheel in `folder`. It is built from a copy: a build leaves files behind."""
     source = folder / "source"
     for name in sorted(PACKAGES - {"rhino_pb"} | {"proto", "tests/deploy"}):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "jars"))
-    (source / "spark_connector/jars").mkdir()
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.jar"))
+    (source / "spark_connector/jars").mkdir(exist_ok=True)
     shutil.copy(ensure_jar(), source / "spark_connector/jars")
     for name in FILES:
         shutil.copy(ROOT / name, source)

@@ -27,6 +27,9 @@ def test_the_jar_holds_classes_and_descriptors() -> None:
     names = ("Plugin", "FileSystem", "StateStoreProvider")
     assert {f"rhino/spark/Rhino{name}.class" for name in names} <= {*built.namelist()}
     assert built.read("rhino/descriptors.pb") == descriptor_set()
+    extensions = built.read("META-INF/services/rhino.spark.driver.DriverExtension").decode().split()
+    assert {f"{name.replace('.', '/')}.class" for name in extensions} <= {*built.namelist()}
+    assert extensions
 
 
 def test_a_jar_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,8 +79,12 @@ def test_another_source_means_another_jar(monkeypatch: pytest.MonkeyPatch, tmp_p
     before = jar.jar_name("4.3.0")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "Other.scala").write_text("class Other")
-    monkeypatch.setattr(jar, "SOURCES", tmp_path)
+    monkeypatch.setattr(jar, "ROOTS", (tmp_path,))
     other = jar.jar_name("4.3.0")
     assert other != before
     (tmp_path / "folder" / "Other.scala").rename(tmp_path / "Other.scala")
-    assert jar.jar_name("4.3.0") not in (before, other)
+    moved = jar.jar_name("4.3.0")
+    assert moved not in (before, other)
+    (tmp_path / jar.SERVICES).mkdir(parents=True)
+    (tmp_path / jar.SERVICES / "Extension").write_text("Other\n")
+    assert jar.jar_name("4.3.0") not in (before, other, moved)

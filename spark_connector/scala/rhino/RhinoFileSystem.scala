@@ -5,8 +5,7 @@ import java.net.URI
 import java.nio.file.{Files, Paths}
 
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{FileContext, FileStatus, FileSystem, FSDataInputStream}
-import org.apache.hadoop.fs.{FSDataOutputStream, Options, Path, UnsupportedFileSystemException}
+import org.apache.hadoop.fs.{DelegateToFileSystem, FileContext, FileStatus, FileSystem, FSDataInputStream, FSDataOutputStream, Options, Path, UnsupportedFileSystemException}
 import org.apache.hadoop.fs.permission.FsPermission
 import org.apache.hadoop.util.Progressable
 
@@ -172,4 +171,15 @@ class RhinoFileSystem extends FileSystem {
     case StateFile(_, _) => Array(getFileStatus(path))
     case Nowhere => Array.empty
   }
+}
+
+/** The scheme for Hadoop's FileContext, which Spark's default checkpoint file manager uses. */
+class RhinoAbstractFileSystem(itsUri: URI, conf: Configuration)
+  extends DelegateToFileSystem(itsUri, new RhinoFileSystem, conf, Scheme, false) {
+
+  /** Allows every authority, because an authority of rhino:// contains scheme and authority of another file system. */
+  override def checkPath(path: Path): Unit = ()
+
+  override def renameInternal(from: Path, to: Path, overwrite: Boolean): Unit =
+    fsImpl.asInstanceOf[RhinoFileSystem].move(from, to, overwrite)
 }

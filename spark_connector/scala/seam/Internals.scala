@@ -8,9 +8,7 @@ import scala.jdk.CollectionConverters._
 
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.{
-  ExecutorRegistered, HeartbeatReceiver, JobArtifactSet, JobArtifactState, SparkConf, SparkContext
-}
+import org.apache.spark.{ExecutorRegistered, HeartbeatReceiver, JobArtifactSet, JobArtifactState, SparkConf, SparkContext}
 import org.apache.spark.scheduler.{ExecutorCacheTaskLocation, SparkListener}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.errors.QueryExecutionErrors
@@ -47,15 +45,6 @@ object Internals {
    */
   def missingStateFile(path: Path, cause: IOException): Throwable =
     QueryExecutionErrors.failedToReadStreamingStateFileError(path, cause)
-
-  /** `slots`: how many tasks it runs at once. */
-  case class Executor(id: String, host: String, slots: Int)
-
-  /** What runs tasks: executors, or the driver in local mode. `SparkContext.statusStore` is private[spark]. */
-  def executors(context: SparkContext): Seq[Executor] =
-    context.statusStore.executorList(true).filter(_.maxTasks > 0).map { its =>
-      Executor(its.id, its.hostPort.take(its.hostPort.lastIndexOf(':')), its.maxTasks)
-    }
 
   /** The preferred place of a task that should run on this executor. `ExecutorCacheTaskLocation` is private[spark]. */
   def executorPlace(host: String, executor: String): String = ExecutorCacheTaskLocation(host, executor).toString

@@ -80,7 +80,7 @@ def test_modifications_in_force_come_along_and_others_do_not(source: QueryCheckp
     for number in (1, 2, 3):
         (root / "outcomes" / str(number)).write_text("{}")
     for batch, number in ((1, 1), (3, 2), (4, 3)):
-        (root / "bindings" / str(batch)).write_text(json.dumps({"records": [number]}))
+        (root / "bindings" / str(batch)).write_text(json.dumps({"records": [number], "replaces": []}))
     (root / "returns" / "3").write_text(json.dumps({"from": 3, "reason": "it failed"}))
     made = branched(source, tmp_path / "b", 3)
     views = ModificationFolder(made.folder).read().views()
@@ -98,7 +98,7 @@ def test_tables_of_joins_in_force_come_along(source: QueryCheckpoint, tmp_path: 
         (root / kind).mkdir()
     for batch, number in ((1, 1), (4, 2)):
         (root / "outcomes" / str(number)).write_text("{}")
-        (root / "bindings" / str(batch)).write_text(json.dumps({"records": [number]}))
+        (root / "bindings" / str(batch)).write_text(json.dumps({"records": [number], "replaces": []}))
         (root / "tables" / str(number)).write_bytes(bytes([number, 255]))
     made = branched(source, tmp_path / "b", 3)
     copied = made.folder / "modifications" / "tables"
@@ -118,7 +118,7 @@ def test_jars_of_functions_in_force_come_along(source: QueryCheckpoint, tmp_path
         for kind in ("outcomes", "bindings"):
             (root / kind).mkdir(exist_ok=True)
         (root / "outcomes" / str(number)).write_text("{}")
-        (root / "bindings" / str(batch)).write_text(json.dumps({"records": [number]}))
+        (root / "bindings" / str(batch)).write_text(json.dumps({"records": [number], "replaces": []}))
     made = branched(source, tmp_path / "b", 3)
     copied = made.folder / "modifications" / "jars"
     assert {path.name: path.read_bytes() for path in copied.iterdir()} == {f"{digests['used']}.jar": b"used"}
@@ -133,7 +133,7 @@ def modified(source: QueryCheckpoint) -> Path:
     root = source.folder / "modifications"
     ModificationFolder(source.folder).add(Change(Kind.FILTER, "scored", condition="true"), "me", dry_run=False)
     create_fact(root / "outcomes", 1, "{}")
-    create_fact(root / "bindings", 1, '{"records": [1]}')
+    create_fact(root / "bindings", 1, '{"records": [1], "replaces": []}')
     return root
 
 

@@ -39,7 +39,7 @@ def test_a_change_is_recorded_and_listed(checkpoint: Path) -> None:
     code, said = rhino("modify", "filter", checkpoint, "scored", "--where", "y > 0", "--wait-s", "0")
     assert (code, said) == (0, "modification 1 of filter scored is pending\n")
     answer(checkpoint, "outcomes", 1, checked_ms=1)
-    answer(checkpoint, "bindings", 7, records=[1], bound_ms=1)
+    answer(checkpoint, "bindings", 7, records=[1], replaces=[], bound_ms=1)
     code, said = rhino("modifications", checkpoint)
     assert code == 0
     assert said.splitlines()[0].split() == [
@@ -98,11 +98,11 @@ def test_a_canary_is_recorded_with_its_limits_and_listed_with_its_figures(checkp
     code, _ = rhino("modify", "filter", checkpoint, "scored", "--where", "y > 0", *limits, "--wait-s", "0")
     assert code == 0
     answer(checkpoint, "outcomes", 1, checked_ms=1)
-    answer(checkpoint, "bindings", 7, records=[1], bound_ms=1)
-    answer(checkpoint, "figures", 7, batch_ms=220, timed=True, rows={"scored": 12})
+    answer(checkpoint, "bindings", 7, records=[1], replaces=[], bound_ms=1)
+    answer(checkpoint, "figures", 7, batch_ms=220, timed=True, rows={"scored": 12}, trials={"1": 1})
     assert "canary  7-       1 of 2, up to 220 ms, 12 to 12 rows" in rhino("modifications", checkpoint)[1]
     answer(checkpoint, "returns", 7, **{"from": 9}, reason="batch 8 broke a limit")
-    answer(checkpoint, "figures", 8, batch_ms=501, timed=True, rows={"scored": 11})
+    answer(checkpoint, "figures", 8, batch_ms=501, timed=True, rows={"scored": 11}, trials={"1": 0})
     said = rhino("modifications", checkpoint)[1]
     assert "returned  7-8      2 of 2, up to 501 ms, 11 to 12 rows" in said
     (found,) = json.loads(rhino("modifications", checkpoint, "--json")[1])

@@ -97,7 +97,7 @@ def test_a_record_is_the_one_that_the_driver_has_checked(checkpoint: Path, kind:
     record = checkpoint / "modifications" / "records" / "1"
     digest = hashlib.sha256(record.read_bytes()).hexdigest()
     driver(checkpoint, "outcomes", 1, checked_ms=1, **({"sha256": digest} if kind == "outcomes" else {}))
-    driver(checkpoint, "bindings", 5, records=[1], **({"sha256": [digest]} if kind == "bindings" else {}))
+    driver(checkpoint, "bindings", 5, records=[1], replaces=[], **({"sha256": [digest]} if kind == "bindings" else {}))
     assert query.get(1).state is State.IN_FORCE
     record.write_text(record.read_text().replace("y > 0", "y < 0"))
     with pytest.raises(IntegrityError, match="records/1 is not the record that the driver has checked"):
@@ -105,7 +105,7 @@ def test_a_record_is_the_one_that_the_driver_has_checked(checkpoint: Path, kind:
 
 
 def test_a_bound_record_that_is_missing_is_named(checkpoint: Path) -> None:
-    driver(checkpoint, "bindings", 5, records=[3])
+    driver(checkpoint, "bindings", 5, records=[3], replaces=[])
     with pytest.raises(IntegrityError, match="records/3 is missing"):
         Modifications(checkpoint).list()
 
@@ -119,7 +119,7 @@ def test_a_reader_beside_a_driver_finds_no_contradiction(checkpoint: Path, monke
         found = first(folder)
         number = len(first(checkpoint / "modifications" / "records"))
         driver(checkpoint, "outcomes", number, checked_ms=1)
-        driver(checkpoint, "bindings", number + 4, records=[number])
+        driver(checkpoint, "bindings", number + 4, records=[number], replaces=[*range(1, number)])
         create_fact(checkpoint / "modifications" / "records", number + 1, its)
         return found
 
@@ -253,7 +253,7 @@ def test_waiting_ends_with_the_fate_of_a_modification(checkpoint: Path) -> None:
     driver(checkpoint, "outcomes", number, checked_ms=1)
     with pytest.raises(UnavailableError, match="has begun no batch"):
         query.wait(number, timeout_s=0.1)
-    driver(checkpoint, "bindings", 5, records=[number], bound_ms=2)
+    driver(checkpoint, "bindings", 5, records=[number], replaces=[], bound_ms=2)
     assert query.wait(number, timeout_s=0.1).first_batch == 5
     with pytest.raises(UnknownError, match="no modification 9"):
         query.get(9)
@@ -285,7 +285,7 @@ def test_what_makes_a_stopped_query_fail_can_be_withdrawn(checkpoint: Path) -> N
     query = Modifications(checkpoint)
     number = query.set_filter("scored", "y > 0").record.number
     driver(checkpoint, "outcomes", number, checked_ms=1)
-    driver(checkpoint, "bindings", 3, records=[number], bound_ms=2)
+    driver(checkpoint, "bindings", 3, records=[number], replaces=[], bound_ms=2)
     view = query.withdraw(number)
     assert (view.state, "withdrawn by" in view.reason) == ("returned", True)
     assert (view.first_batch, view.last_batch) == (3, 4)  # batch 4 is committed
@@ -295,7 +295,7 @@ def test_what_is_in_force_in_a_running_query_is_not_withdrawn(checkpoint: Path) 
     query = Modifications(checkpoint)
     number = query.set_filter("scored", "y > 0").record.number
     driver(checkpoint, "outcomes", number, checked_ms=1)
-    driver(checkpoint, "bindings", 5, records=[number], bound_ms=2)
+    driver(checkpoint, "bindings", 5, records=[number], replaces=[], bound_ms=2)
     (checkpoint / "offsets" / "5").write_text((checkpoint / "offsets" / "4").read_text())
     with pytest.raises(PreconditionError, match="a driver may be running the query"):
         query.withdraw(number)
@@ -306,7 +306,7 @@ def test_what_is_in_force_is_withdrawn_only_with_the_right_to_run(checkpoint: Pa
     query = Modifications(checkpoint)
     number = query.set_filter("scored", "y > 0").record.number
     driver(checkpoint, "outcomes", number, checked_ms=1)
-    driver(checkpoint, "bindings", 3, records=[number], bound_ms=2)
+    driver(checkpoint, "bindings", 3, records=[number], replaces=[], bound_ms=2)
     lock = checkpoint / "restarts" / "locks" / "run"
     lock.parent.mkdir(parents=True)
     lock.write_text('{"pid": 7, "user": "ada", "host": "here", "says": "unsupervised"}')
@@ -332,7 +332,7 @@ def test_a_canary_counts_rows_at_the_point_that_changes_or_at_one_that_is_given(
         query.replace_function("score", PLUS, canary=Canary(3, max_rows=9))
     number = query.replace_function("score", PLUS, canary=Canary(3, max_rows=9, point="scored")).record.number
     driver(checkpoint, "outcomes", number, checked_ms=1)
-    driver(checkpoint, "bindings", 5, records=[number], bound_ms=2)
+    driver(checkpoint, "bindings", 5, records=[number], replaces=[], bound_ms=2)
     with pytest.raises(UnavailableError, match=r"still canary after 0\.1 s: 0 of the 3 batches of its canary"):
         query.wait(number, timeout_s=0.1)
 
@@ -375,7 +375,7 @@ def test_a_command_that_dies_leaves_a_whole_record_or_none(point: str, checkpoin
 
 
 def test_every_failpoint_of_a_modification_marks_one_place() -> None:
-    drivers = (ROOT / "spark_connector" / "scala" / "rhino" / "modify").glob("*.scala")
+    drivers = (ROOT / "query_evolution" / "scala" / "modify").rglob("*.scala")
     used = re.findall(r'Failpoints\.around\("(\w+)"\)', "".join(path.read_text() for path in drivers))
     names = [f"modification.{step}.{when}" for step in used for when in ("before", "after")]
     of_jars = ["modification.jar.before", "modification.jar.after"]  # test_jars.py

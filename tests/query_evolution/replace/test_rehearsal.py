@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from query_evolution.replace import rehearsal as module
-from query_evolution.replace.rehearsal import OPEN, check_operators, difference, rehearse
+from query_evolution.replace.rehearsal import OPEN, REHEARSAL_PROVIDER, check_operators, difference, rehearse
 from query_evolution.structure.operators import JOIN
 from rhino_core.errors import PreconditionError
-from spark_connector.conf import PROVIDER_CLASSES, REHEARSAL_PROVIDER, SPARK_PROVIDER
+from spark_connector.conf import PROVIDER_CLASSES, SPARK_PROVIDER
 from spark_connector.query_checkpoint import PROVIDER_KEY
 from tests.query_evolution.structure.described import operators, write_operators, write_versioned
 

@@ -1,4 +1,4 @@
-"""Runs the Scala tests in `scala/`: what needs no cluster. One compilation and one JVM serve all of them."""
+"""Runs the Scala tests of the engine and of query_evolution. One compilation and one JVM serve all of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -18,8 +17,8 @@ from spark_connector.conf import recovery_conf, state_conf
 from spark_connector.jar import compile_scala, ensure_jar
 from spark_connector.java import find_java
 from spark_connector.spark_home import spark_jars
+from tests.spark_connector.support.scala_tests import scala_tests
 
-SUITES = Path(__file__).parent / "scala"
 TIMEOUT_S = 120
 STOPS = 4
 
@@ -28,7 +27,8 @@ def names() -> list[tuple[str, str]]:
     """Suite and test, as they are written in the sources."""
     return [
         (path.stem, name)
-        for path in sorted(SUITES.glob("*Suite.scala"))
+        for path in scala_tests()
+        if path.stem.endswith("Suite")
         for name in re.findall(r'^  test\("([^"]+)"\)', path.read_text(), re.MULTILINE)
     ]
 
@@ -41,7 +41,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("scala")
     classes, temporary = folder / "classes", folder / "tmp"
     temporary.mkdir()
-    compile_scala(jars, sorted(SUITES.glob("*.scala")), classes, classpath=[jar])
+    compile_scala(jars, scala_tests(), classes, classpath=[jar])
     on_path = os.pathsep.join([str(classes), str(jar), f"{jars}/*"])
     options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Djava.io.tmpdir={temporary}"]
     return [str(find_java()), *options, "-cp", on_path]

@@ -2,6 +2,12 @@ package rhino.spark.driver
 
 import scala.collection.mutable
 
+import org.apache.spark.internal.Logging
+import org.apache.spark.scheduler.{SparkListener, SparkListenerExecutorAdded, SparkListenerExecutorRemoved}
+
+import rhino.spark.sidecar.SidecarReports
+import rhino.spark.wire.Schema.{message, Message}
+
 /** A worker of a map. */
 private[spark] case class MapWorker(id: String, host: String)
 
@@ -54,4 +60,65 @@ private[spark] class Executors {
       }
     })
   }
+}
+
+/** Tells the locations and the manager which executors there are, and where. Events of one executor stay in order. */
+private[spark] class ExecutorListener(executors: Executors, send: Message => Unit)
+  extends SparkListener with Logging {
+  import ExecutorListener.{advice, changed, gone, isSilence}
+  private var silent = 0 // executors that were removed for their silence
+  private val missing = mutable.Set.empty[String] // executors that have reported that they have no sidecar
+
+  override def onExecutorAdded(event: SparkListenerExecutorAdded): Unit = synchronized {
+    executors.added(event.executorId, event.executorInfo.executorHost)
+    tell(event.executorId)
+  }
+
+  override def onExecutorRemoved(event: SparkListenerExecutorRemoved): Unit = synchronized {
+    executors.removed(event.executorId)
+    missing -= event.executorId
+    if (isSilence(event.reason)) {
+      silent += 1
+      advice(silent).foreach(logWarning(_))
+    }
+    send(gone(event.executorId, event.reason))
+  }
+
+  /** An executor reports its worker, or that it has no sidecar. */
+  def reported(report: SidecarReports.Report): Unit = synchronized {
+    if (report.worker.isEmpty) {
+      executors.reported(report.executor, SidecarReport.Missing)
+      missing += report.executor
+      logWarning(report.text)
+      send(gone(report.executor, report.text))
+    } else {
+      executors.reported(report.executor, SidecarReport.Attached(report.worker))
+      // The end of a warning is a warning, too: PySpark's default level hides INFO.
+      if (missing.remove(report.executor)) logWarning(report.text) else logInfo(report.text)
+      tell(report.executor)
+    }
+  }
+
+  private def tell(id: String): Unit = executors.usable.all.find(_.id == id).foreach(its => send(changed(its)))
+}
+
+private[spark] object ExecutorListener {
+  val TimeoutKey = "spark.storage.blockManagerHeartbeatTimeoutMs"
+  private val SilentMax = 3 // removals for one warning: a machine that was lost is one
+  private def isSilence(reason: String): Boolean = reason.contains("heartbeat timed out") // HeartbeatReceiver's words
+
+  /** The warning after so many executors were removed for their silence. */
+  def advice(silent: Int): Option[String] = Option.when(silent % SilentMax == 0)(
+    s"Spark has removed $silent executors because their heartbeats came too late: the machines have too little time, " +
+      s"or the network fails. The limit is $TimeoutKey (Spark's default: 120s). rhino_conf(recovery=False) and " +
+      "`rhino conf --no-recovery` leave it, and what else shortens a recovery, at Spark's defaults")
+
+  def changed(executor: UsableExecutor): Message = event(
+    "executor_id" -> executor.id, "host" -> executor.host, "worker_id" -> executor.worker.getOrElse(""))
+
+  private def gone(id: String, reason: String): Message =
+    event("executor_id" -> id, "removed" -> java.lang.Boolean.TRUE, "reason" -> reason)
+
+  private def event(fields: (String, Any)*): Message =
+    message("DriverEvent", "executor_changed" -> message("ExecutorChanged", fields: _*))
 }

@@ -1,6 +1,13 @@
 package rhino.spark.driver
 
+import java.util.concurrent.LinkedBlockingQueue
+
 import scala.collection.mutable
+
+import org.apache.spark.Success
+import org.apache.spark.scheduler.{SparkListener, SparkListenerTaskEnd}
+import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 
 import rhino.spark.wire.Schema.{message, Message}
 
@@ -67,5 +74,56 @@ private[spark] class NodeWork {
     } else if (stages.size > StagesMax) {
       stages.remove(stages.head._1)
     }
+  }
+}
+
+/** A metric of a plan's stateful operator. `isRows`: it counts rows of state; else it only shows whose task it is. */
+private[spark] case class PlanCounter(group: TaskGroup, isRows: Boolean)
+
+private[spark] object PlanCounters {
+
+  /** Spark's names of the metrics used. Every stateful task adds to the second one, even without rows. */
+  val MetricNames: Set[String] = Set("number of total state rows", "number of state store instances")
+
+  /** Spark's setting without which its RocksDB provider reports 0 rows. */
+  private val TrackRows = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"
+
+  /** Counters of a plan by the ids of their metrics. No counter is for rows if the query does not track them. */
+  def of(plan: SparkPlan, taskGroups: Seq[TaskGroup]): Map[Long, PlanCounter] =
+    plan.collect { case writer: StateStoreWriter => writer }.flatMap { writer =>
+      for {
+        info <- writer.stateInfo.toSeq
+        group <- taskGroups.find(_.operators.contains(info.operatorId)).toSeq
+        tracked = writer.session.sessionState.conf.getConfString(TrackRows, "true").toBoolean
+        (name, isRows) <- Seq("numTotalStateRows" -> true, "numStateStoreInstances" -> false)
+        if tracked || !isRows
+        metric <- writer.metrics.get(name)
+      } yield metric.id -> PlanCounter(group, isRows)
+    }.toMap
+}
+
+/** A stateful task that has ended. `counters`: by id of a plan metric, the amount that the task added. */
+private[spark] case class EndedTask(stage: Int, partition: Int, ranMs: Long, counters: Map[Long, Long])
+
+/** Collects the ended stateful tasks of all queries of the driver. */
+private[spark] class EndedTasks extends SparkListener {
+  private val WaitingMax = 10000 // bounded: they are not taken while queries cannot be followed
+  private val ended = new LinkedBlockingQueue[EndedTask](WaitingMax)
+
+  override def onTaskEnd(event: SparkListenerTaskEnd): Unit =
+    if (event.reason == Success && event.taskMetrics != null) {
+      val added = event.taskInfo.accumulables.filter(_.name.exists(PlanCounters.MetricNames.contains))
+      if (added.nonEmpty) {
+        val counters = added.flatMap(a => a.update.collect { case value: Long => a.id -> value }).toMap
+        val task = EndedTask(event.stageId, event.taskInfo.partitionId, event.taskMetrics.executorRunTime, counters)
+        while (!ended.offer(task)) ended.poll()
+      }
+    }
+
+  /** Returns and removes all. */
+  def take(): Seq[EndedTask] = {
+    val taken = Seq.newBuilder[EndedTask]
+    Iterator.continually(ended.poll()).takeWhile(_ != null).foreach(taken += _)
+    taken.result()
   }
 }

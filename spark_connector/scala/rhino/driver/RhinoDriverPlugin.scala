@@ -7,7 +7,6 @@ import org.apache.spark.api.plugin.{DriverPlugin, PluginContext}
 import org.apache.spark.sql.execution.streaming.state.seam.{Internals, LocatingCoordinator}
 import org.apache.spark.sql.internal.SQLConf
 
-import rhino.spark.modify.Modifications
 import rhino.spark.restart.Restarts
 import rhino.spark.settings.{RequiredConf, Settings}
 import rhino.spark.sidecar.SidecarReports
@@ -41,7 +40,8 @@ private[spark] class RhinoDriverPlugin extends DriverPlugin {
     guard.foreach(_.start())
     session.open()
     Restarts.start()
-    Modifications.start(() => executors.usable.all.map(executor => (executor.host, executor.id)))
+    val places = () => executors.usable.all.map(executor => (executor.host, executor.id))
+    DriverExtension.all.foreach(_.start(places))
     Collections.emptyMap()
   }
 
@@ -52,9 +52,19 @@ private[spark] class RhinoDriverPlugin extends DriverPlugin {
   }
 
   override def shutdown(): Unit = {
-    Modifications.stop()
+    DriverExtension.all.foreach(_.stop())
     Restarts.stop()
     guard.foreach(_.stop())
     if (session != null) session.close()
   }
+}
+
+/** The minor version of Spark that this jar was compiled for. Another one has other internal classes. */
+private[spark] object SparkOfJar {
+  lazy val version: String = Resources.text("/rhino/spark-version")
+
+  def check(running: String, compiled: String = version): Unit =
+    if (!running.startsWith(compiled + ".")) throw new IllegalArgumentException(
+      s"this Rhino jar is for Spark $compiled, and this is Spark $running: use the jar that " +
+        s"`rhino jar` prints where this Spark is installed")
 }

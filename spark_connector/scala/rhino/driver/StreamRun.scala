@@ -7,7 +7,9 @@ import scala.jdk.CollectionConverters._
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.JobExecutionStatus
+import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.streaming.checkpointing.{CommitLog, OffsetSeqLog}
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state.seam.{Internals, MadePlan}
 
@@ -96,4 +98,16 @@ private[driver] object StreamRun {
 
   /** The driver's streaming queries. */
   def running: Seq[QueryRun] = Internals.runningQueries.map(new StreamRun(_))
+}
+
+/**
+ * Spark's logs in a query checkpoint, for reading only. By default Spark makes the folder of a log when it is opened.
+ * Rhino may open it when the query has stopped and its user is deleting the checkpoint, which must stay deleted. A log
+ * without a folder is empty.
+ */
+private[driver] class QueryLogs(session: SparkSession, checkpoint: Path) {
+  lazy val commits = new CommitLog(session, path("commits"), readOnly = true)
+  lazy val offsets = new OffsetSeqLog(session, path("offsets"), readOnly = true)
+
+  private def path(name: String): String = new Path(checkpoint, name).toString
 }

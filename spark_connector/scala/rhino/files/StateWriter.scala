@@ -2,6 +2,7 @@ package rhino.spark.files
 
 import java.io.{BufferedOutputStream, FileNotFoundException, IOException, OutputStream}
 import java.nio.file.{Files, Path => LocalPath}
+import java.util.{Collections, LinkedHashMap, Map => JavaMap}
 import java.util.concurrent.ConcurrentHashMap
 
 import org.apache.hadoop.conf.Configuration
@@ -9,6 +10,7 @@ import org.apache.hadoop.fs.{FileStatus, FileSystem, FSDataOutputStream, Path}
 
 import org.apache.spark.TaskContext
 import org.apache.spark.sql.execution.streaming.state.seam.ChangelogLineage
+import org.apache.spark.sql.internal.SQLConf
 
 import rhino.spark.load.{StoreMetrics, WarmUp}
 import rhino.spark.settings.{ClassNames, RequiredConf}
@@ -113,4 +115,38 @@ private[rhino] object StateWriter {
       s"expected <version>_<id>.changelog or .zip, which ${RequiredConf.Format}=2 gives. Format 1 reuses file names " +
         "on retries, so a late task could overwrite another's version"
     }
+}
+
+/**
+ * Refuses snapshots of a query that is gone. A maintenance thread may still write one into a folder that the next query
+ * uses as its checkpoint. Only this executor's own files are known, and only the newest ones.
+ */
+private[rhino] class LateSnapshots(knownMax: Int) {
+  private val jobs = Collections.synchronizedMap(new LinkedHashMap[String, String] { // by the unique id of a version
+    override def removeEldestEntry(eldest: JavaMap.Entry[String, String]): Boolean = size > knownMax
+  })
+
+  /**
+   * Call before a file is committed. Throws IOException for a snapshot of a version that was written for another job.
+   */
+  def check(store: StoreId, name: String): Unit = for ((_, id) <- StateFileName.version(name)) {
+    if (StateFileName.isChangelog(name)) jobs.put(id, store.job)
+    else Option(jobs.get(id)).filter(_ != store.job).foreach { job =>
+      throw new IOException(
+        s"$name is a snapshot of query $job, whose checkpoint is now one of query ${store.job}: not kept")
+    }
+  }
+}
+
+/** Those of this JVM. A snapshot follows its changelog within a few batches. */
+private[rhino] object LateSnapshots extends LateSnapshots(knownMax = 10000)
+
+/** The compression codecs of the changelogs of stores that were opened in this JVM. */
+private[rhino] object ChangelogCodecs {
+  private val ofStores = new ConcurrentHashMap[StoreId, String]()
+
+  def put(store: StoreId, codec: String): Unit = ofStores.put(store, codec)
+
+  /** With Spark's own provider, which announces no store, the codec is the one in the settings of the calling task. */
+  def of(store: StoreId): String = Option(ofStores.get(store)).getOrElse(SQLConf.get.stateStoreCompressionCodec)
 }

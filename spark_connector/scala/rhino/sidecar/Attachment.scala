@@ -12,7 +12,6 @@ import org.sparkproject.connect.grpc.stub.ClientCalls
 import org.apache.spark.internal.Logging
 
 import rhino.spark.settings.Settings
-import rhino.spark.wire.GrpcErrors
 import rhino.spark.wire.Schema.{message, method, Fields, Message}
 
 /** This JVM's session, as the sidecar describes it: where its files are, and where new files must be created. */

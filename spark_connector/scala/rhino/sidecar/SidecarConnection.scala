@@ -3,12 +3,10 @@ package rhino.spark.sidecar
 import java.io.IOException
 import java.util.concurrent.TimeUnit
 
-import org.sparkproject.connect.grpc.{CallOptions, Grpc, InsecureChannelCredentials, ManagedChannel, Status}
-import org.sparkproject.connect.grpc.StatusRuntimeException
+import org.sparkproject.connect.grpc.{CallOptions, Grpc, InsecureChannelCredentials, ManagedChannel, Status, StatusRuntimeException}
 import org.sparkproject.connect.grpc.stub.ClientCalls
 
-import rhino.spark.settings.Settings
-import rhino.spark.wire.GrpcErrors
+import rhino.spark.settings.{ClassNames, Settings}
 import rhino.spark.wire.Schema.{message, method, Message}
 
 /**
@@ -32,22 +30,13 @@ private[rhino] class SidecarConnection(socket: String, client: String, settings:
       .keepAliveTime(20, TimeUnit.SECONDS)
       .keepAliveTimeout(40, TimeUnit.SECONDS) // a busy machine needs it
       .build()
-  private val attachment = new Attachment(channel, socket, client, settings, () => warmUp())
+  private[sidecar] val attachment = new Attachment(channel, socket, client, settings, () => warmUp())
   attachment.start()
 
   def session(): SidecarSession = attachment.session()
 
   /** Seconds since the last session ended, or 0 during a session. */
   def awayS: Double = attachment.awayS
-
-  /** The worker of the present session's sidecar. None without a session. */
-  def attachedTo: Option[String] = attachment.worker
-
-  /** Waits until a session has begun or ended since the last call, at most `timeoutMs`. */
-  def awaitChange(timeoutMs: Long): Unit = attachment.awaitChange(timeoutMs)
-
-  /** The error text for a task without a session. */
-  def failure: String = attachment.failure
 
   /** Makes a first unary call, once per JVM, so that class loading delays no task. */
   private def warmUp(): Unit = {
@@ -108,5 +97,45 @@ private[rhino] class SidecarConnection(socket: String, client: String, settings:
   def close(): Unit = {
     attachment.close()
     channel.shutdownNow()
+  }
+}
+
+/** This JVM's sidecar connection. The executor plugin creates it early, so that it is ready before a task needs it. */
+private[rhino] object Sidecar {
+  @volatile private var connection: SidecarConnection = _
+  @volatile private var newestSettings: Settings = _
+
+  def start(host: String, client: String, settings: Settings): Unit = synchronized {
+    newestSettings = settings
+    if (connection == null) connection = new SidecarConnection(settings.socket(host), client, settings)
+  }
+
+  def stop(): Unit = synchronized {
+    if (connection != null) connection.close()
+    connection = null
+  }
+
+  def settings: Settings = newestSettings
+
+  /** Whether this JVM runs the plugin's executor side. A driver on a cluster does not. */
+  def running: Boolean = connection != null
+
+  def get: SidecarConnection = {
+    val found = connection
+    if (found == null) {
+      throw new IOException("Rhino's plugin is not running in this JVM: set spark.plugins to " +
+        s"${ClassNames.Plugin} (rhino_conf() does)")
+    }
+    found
+  }
+}
+
+private[sidecar] object GrpcErrors {
+
+  /** Code, description and cause of a failed call, in one line. */
+  def describe(error: StatusRuntimeException): String = {
+    val status = error.getStatus
+    val cause = Option(status.getCause).map(c => s": ${c.getMessage}").getOrElse("")
+    s"${status.getCode}: ${Option(status.getDescription).getOrElse("")}$cause"
   }
 }

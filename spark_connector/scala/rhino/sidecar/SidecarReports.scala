@@ -22,8 +22,8 @@ private[rhino] class SidecarReports(context: PluginContext, host: String)
 
   private def check(): Unit =
     try {
-      if (Sidecar.running) Sidecar.get.awaitChange(CheckEveryMs) else Thread.sleep(CheckEveryMs)
-      val found = if (Sidecar.running) worker(Sidecar.get) else None
+      if (Sidecar.running) Sidecar.get.attachment.awaitChange(CheckEveryMs) else Thread.sleep(CheckEveryMs)
+      val found = if (Sidecar.running) worker(Sidecar.get.attachment) else None
       if (found.isDefined && found != reported) {
         context.ask(SidecarReports.Report(context.executorID, found.get, text(found.get)).plain)
         reported = found
@@ -35,14 +35,14 @@ private[rhino] class SidecarReports(context: PluginContext, host: String)
     }
 
   /** The report that is due now. None: a sidecar that has just gone may come back. */
-  private def worker(sidecar: SidecarConnection): Option[String] =
-    sidecar.attachedTo.orElse(if (sidecar.awayS < AwayS) None else Some(""))
+  private def worker(sidecar: Attachment): Option[String] =
+    sidecar.worker.orElse(if (sidecar.awayS < AwayS) None else Some(""))
 
   private def text(worker: String): String = {
     val executor = s"Rhino: executor ${context.executorID} on $host"
     if (worker.isEmpty)
       s"$executor can neither load nor commit state, so tasks with state are sent to others as long as there are " +
-        s"any: ${Sidecar.get.failure}"
+        s"any: ${Sidecar.get.attachment.failure}"
     else if (reported.contains("")) s"$executor has its sidecar again, of worker $worker"
     else s"$executor belongs to worker $worker"
   }

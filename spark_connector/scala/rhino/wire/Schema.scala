@@ -1,5 +1,7 @@
 package rhino.spark.wire
 
+import java.nio.charset.StandardCharsets.UTF_8
+
 import scala.jdk.CollectionConverters._
 
 import org.sparkproject.connect.grpc.MethodDescriptor
@@ -66,7 +68,6 @@ private[rhino] object Schema {
     def enumName(name: String): String = get(name).asInstanceOf[Descriptors.EnumValueDescriptor].getName
     def sub(name: String): Message = get(name).asInstanceOf[Message]
     def has(name: String): Boolean = message.hasField(fieldOf(message.getDescriptorForType, name))
-    def strings(name: String): Seq[String] = get(name).asInstanceOf[java.util.List[String]].asScala.toSeq
     def ints(name: String): Seq[Int] =
       get(name).asInstanceOf[java.util.List[java.lang.Integer]].asScala.toSeq.map(_.intValue)
     def longs(name: String): Seq[Long] =
@@ -91,4 +92,15 @@ private[rhino] object Schema {
       .setResponseMarshaller(ProtoUtils.marshaller(DynamicMessage.getDefaultInstance(proto.getOutputType)))
       .build()
   }
+}
+
+/** Files in this jar that are no classes. */
+private[rhino] object Resources {
+  def read(path: String): Array[Byte] = {
+    val stream = getClass.getResourceAsStream(path)
+    if (stream == null) throw new IllegalStateException(s"the Rhino jar has no $path: build it again with `rhino jar`")
+    try stream.readAllBytes() finally stream.close()
+  }
+
+  def text(path: String): String = new String(read(path), UTF_8)
 }

@@ -10,7 +10,8 @@ import org.apache.hadoop.fs.{Path => HadoopPath}
 
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
-import rhino.spark.restart.{CommittedStores, Gate, Restarts, RunLocks}
+import rhino.spark.replace.CommittedStores
+import rhino.spark.restart.{Gate, Restarts, RunLocks}
 
 /** The gate between two batches, and the right to run a query. */
 class RestartSuite extends Suite {
