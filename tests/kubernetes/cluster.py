@@ -117,7 +117,7 @@ class KubernetesCluster:
 
     # ---- controllers
 
-    def start_manager(self, *, bootstrap: bool = False) -> None:
+    def start_manager(self, *, node: str = NODES[0], bootstrap: bool = False) -> None:
         template = copy.deepcopy(manifest("StatefulSet")["spec"])
         pod = self._pod("rhino-manager-0", template["template"])
         for claim in template["volumeClaimTemplates"]:
@@ -125,7 +125,7 @@ class KubernetesCluster:
             pod["spec"]["volumes"].append(
                 {"name": name, "persistentVolumeClaim": {"claimName": f"{name}-rhino-manager-0"}}
             )
-        pod["spec"] |= {"nodeName": next(iter(self.kubelet.nodes))}
+        pod["spec"]["nodeName"] = node
         if bootstrap:
             pod["spec"]["containers"][0]["env"].append({"name": "RHINO_MANAGER_BOOTSTRAP", "value": "true"})
         self.objects.create("pods", pod)
@@ -164,13 +164,23 @@ class KubernetesCluster:
 
     # ---- clients
 
-    def rhino(self, *arguments: str, timeout_s: float = 120.0, env: dict[str, str] | None = None) -> str:
-        """Output of the command in a pod of the image, with the key."""
+    def rhino(self, *arguments: str, timeout_s: float = 120.0) -> str:
+        """Output of the command in a pod of the image, with the key. AssertionError: it failed."""
+        return self.podman(*self._client(arguments), timeout_s=timeout_s)
+
+    def rhino_succeeds(self, *arguments: str) -> bool:
+        return self.podman.run(*self._client(arguments)).returncode == 0
+
+    def _client(self, arguments: Sequence[str]) -> list[str]:
         options = ["--user", "185:185", "--read-only", "--read-only-tmpfs=false", "--cap-drop=ALL"]
         options += ["--volume", f"{self.kubelet.folder / 'hosts'}:/etc/hosts:ro", "--no-hosts"]
-        options += ["--volume", f"{self._key_folder()}:/etc/rhino:ro", "--env", "RHINO_CLUSTER_KEY=/etc/rhino/cluster.key"]
-        options += [word for name, value in (env or {}).items() for word in ("--env", f"{name}={value}")]
-        return self.podman("run", "--rm", "--network", "pods", *options, IMAGE, *arguments, timeout_s=timeout_s)
+        options += [
+            "--volume",
+            f"{self._key_folder()}:/etc/rhino:ro",
+            "--env",
+            "RHINO_CLUSTER_KEY=/etc/rhino/cluster.key",
+        ]
+        return ["run", "--rm", "--network", "pods", *options, IMAGE, *arguments]
 
     def status(self) -> dict[str, Any]:
         return dict(json.loads(self.rhino("status", "--json", "--manager", MANAGER)))
@@ -178,7 +188,7 @@ class KubernetesCluster:
     def _key_folder(self) -> Path:
         pod = self.objects.get("pods", "rhino-manager-0")
         assert pod is not None
-        return self.kubelet.folder / "volumes" / pod["metadata"]["uid"] / "key"
+        return self.kubelet.folder / "volumes" / str(pod["metadata"]["uid"]) / "key"
 
     # ---- Spark
 
@@ -224,11 +234,16 @@ class KubernetesCluster:
         make = [sys.executable, "-m", "rhino.cli.main", "cert", "driver", "etl", "--output", str(folder)]
         done = subprocess.run(
             [*make, "--cluster-key", str(self.folder / "cluster.key")],
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         self.secret("rhino-driver", {path.name: path.read_bytes() for path in folder.iterdir()})
 
     def executors(self) -> list[Object]:
         found = self.objects.list("pods", "spark-role=executor")
-        return [pod for pod in found if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]]
+        return [
+            pod for pod in found if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]
+        ]

@@ -1,6 +1,7 @@
 """Podman with stores and a network of its own, and the image of deploy/container.
 
-The base image comes from Debian's packages: the tests reach no registry of images. So it stands for `python:slim` by its name.
+The base image comes from Debian's packages, since the tests reach no registry of images. It has the name of the base in
+the Dockerfile.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ PACKAGES = "python3,python3-pip,python3-venv,ca-certificates"
 SOURCES = Path("/etc/apt/sources.list.d/debian.sources")
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 # Some machines forbid to raise limits, also to root. The pods of such a machine keep its limits.
-RUNTIME = '''#!{python}
+RUNTIME = """#!{python}
 import json, os, sys
 arguments = sys.argv[1:]
 def option(*names):
@@ -38,7 +39,7 @@ if path and os.path.exists(path):
     with open(path, "w") as file:
         json.dump(content, file)
 os.execv("{runc}", ["runc", *arguments])
-'''
+"""
 STORAGE = """[storage]
 driver = "overlay"
 graphroot = "{folder}/storage"
@@ -93,9 +94,7 @@ class Podman:
         assert done.returncode == 0, f"{tool} {' '.join(arguments)}: {done.stderr[-3000:]}"
         return done.stdout
 
-    def run(
-        self, *arguments: str, tool: str = "podman", timeout_s: float = 600.0
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, tool: str = "podman", timeout_s: float = 600.0) -> subprocess.CompletedProcess[str]:
         command = [tool, *arguments]
         return subprocess.run(
             command, env=self._env, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=self._folder

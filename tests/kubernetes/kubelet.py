@@ -229,15 +229,15 @@ class Kubelet:
         """The folder behind a volume."""
         group = pod["spec"].get("securityContext", {}).get("fsGroup")
         if "hostPath" in volume:
-            return self.node_folder(node) / volume["hostPath"]["path"].strip("/")
+            return self.node_folder(node) / str(volume["hostPath"]["path"]).strip("/")
         if "persistentVolumeClaim" in volume:
-            path = self.folder / "claims" / volume["persistentVolumeClaim"]["claimName"]
+            path = self.folder / "claims" / str(volume["persistentVolumeClaim"]["claimName"])
             path.mkdir(parents=True, exist_ok=True)
             if group is not None:
                 os.chown(path, 0, group)
                 path.chmod(0o2775)
             return path
-        path = self.folder / "volumes" / pod["metadata"]["uid"] / volume["name"]
+        path = self.folder / "volumes" / str(pod["metadata"]["uid"]) / str(volume["name"])
         path.mkdir(parents=True)
         if "configMap" in volume:
             found = self.objects.get("configmaps", volume["configMap"]["name"])
@@ -259,9 +259,7 @@ class Kubelet:
 
     # ---- containers
 
-    def _options(
-        self, container: Object, pod: Object, volumes: dict[str, Path], address: str, node: str
-    ) -> list[str]:
+    def _options(self, container: Object, pod: Object, volumes: dict[str, Path], address: str, node: str) -> list[str]:
         security = {**pod["spec"].get("securityContext", {}), **(container.get("securityContext") or {})}
         user = security.get("runAsUser", HOSTS_USER)
         options = ["--user", f"{user}:{security.get('runAsGroup', user)}"]
@@ -317,13 +315,20 @@ class Kubelet:
             "PYTHONPATH": PACKAGES,
             "HOME": "/tmp",
         }
-        return ["env", *(f"{name}={value}" for name, value in variables.items()), *submit.split(), *container["args"][1:]]
+        return [
+            "env",
+            *(f"{name}={value}" for name, value in variables.items()),
+            *submit.split(),
+            *container["args"][1:],
+        ]
 
 
 def _executor(environment: dict[str, str]) -> list[str]:
     """The entry point of Spark's images, for an executor."""
     prefix = "SPARK_JAVA_OPT_"
-    numbered = sorted((int(key.removeprefix(prefix)), value) for key, value in environment.items() if key.startswith(prefix))
+    numbered = sorted(
+        (int(key.removeprefix(prefix)), value) for key, value in environment.items() if key.startswith(prefix)
+    )
     memory = environment["SPARK_EXECUTOR_MEMORY"]
     return [
         *(value for _, value in numbered),

@@ -1,7 +1,7 @@
 """A query with a known answer: batch n counts the rows 0 to 1000 (n + 1) - 1 by their value modulo 50.
 
-`python query.py FOLDER`: the checkpoint is FOLDER/checkpoint. Each batch appends a line to FOLDER/batches.jsonl. The file
-FOLDER/stop ends it.
+`python query.py FOLDER`: the checkpoint is FOLDER/checkpoint, each batch appends a line to FOLDER/batches.jsonl, and
+the file FOLDER/stop ends it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def main(folder: str) -> None:
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).load()
     counts = rows.selectExpr(f"value % {KEYS} as k").groupBy("k").count()
     stream = counts.writeStream.outputMode("complete").queryName("counts").foreachBatch(note)
-    query = stream.option("checkpointLocation", f"file://{folder}/checkpoint").trigger(processingTime="1 second").start()
+    query = (
+        stream.option("checkpointLocation", f"file://{folder}/checkpoint").trigger(processingTime="1 second").start()
+    )
     while query.isActive and not os.path.exists(f"{folder}/stop"):
         time.sleep(0.2)
     error = query.exception()
