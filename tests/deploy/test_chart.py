@@ -66,7 +66,7 @@ def test_wrong_values_are_refused_by_name(values: str, message: str) -> None:
 def test_a_drain_has_its_time_before_the_end() -> None:
     pod = _sidecar("--set=sidecar.drainOnStopS=100")
     (_, _, command) = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
-    assert "drain" in command and "100" in command
+    assert "--wait --timeout-s 100" in command
     assert pod["terminationGracePeriodSeconds"] > 100
     assert "lifecycle" not in _sidecar()["containers"][0]
 
