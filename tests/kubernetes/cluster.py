@@ -171,6 +171,16 @@ class KubernetesCluster:
     def rhino_succeeds(self, *arguments: str) -> bool:
         return self.podman.run(*self._client(arguments)).returncode == 0
 
+    def wait_until_whole(self) -> None:
+        """All groups have all of their copies."""
+        wait(lambda: self.rhino_succeeds("status", "--check", "--manager", MANAGER), "whole copies", 180)
+
+    def lost_workers(self) -> list[str]:
+        """Workers that the present manager has declared lost, by its log."""
+        log = self.kubelet.log("rhino-manager-0")
+        states = [json.loads(line).get("states", {}) for line in log.splitlines() if '"message": "workers"' in line]
+        return [worker for one in states for worker, state in one.items() if state == "lost"]
+
     def _client(self, arguments: Sequence[str]) -> list[str]:
         options = ["--user", "185:185", "--read-only", "--read-only-tmpfs=false", "--cap-drop=ALL"]
         options += ["--volume", f"{self.kubelet.folder / 'hosts'}:/etc/hosts:ro", "--no-hosts"]
@@ -192,13 +202,13 @@ class KubernetesCluster:
 
     # ---- Spark
 
-    def submit(self, application: Path, arguments: Sequence[str], settings: dict[str, str]) -> None:
+    def submit(self, name: str, application: Path, arguments: Sequence[str], settings: dict[str, str]) -> None:
         """`spark-submit --deploy-mode cluster`. Returns once the driver's pod exists."""
         self._certificate()
         conf = self.folder / "spark.conf"
         conf.write_text("\n".join(f"{name} {value}" for name, value in (self._conf() | settings).items()))
         command = [str(Path(pyspark.__file__).parent / "bin/spark-submit"), "--deploy-mode", "cluster"]
-        command += ["--master", f"k8s://{self.api_url}", "--name", "counts", "--properties-file", str(conf)]
+        command += ["--master", f"k8s://{self.api_url}", "--name", name, "--properties-file", str(conf)]
         command += [f"local://{application}", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
         assert done.returncode == 0, done.stderr[:5000]

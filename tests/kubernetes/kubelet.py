@@ -65,12 +65,12 @@ class Kubelet:
         return self.folder / "nodes" / node
 
     def log(self, pod: str) -> str:
-        """The output of a pod that has ended, or of one that runs."""
-        kept = self.folder / "logs" / f"{pod}.log"
-        if kept.exists():
-            return kept.read_text()
+        """The output of a pod that runs, or else of the last one of this name."""
         done = self.podman.run("logs", pod)
-        return done.stdout + done.stderr
+        if done.returncode == 0:
+            return done.stdout + done.stderr
+        kept = self.folder / "logs" / f"{pod}.log"
+        return kept.read_text() if kept.exists() else ""
 
     def lose_node(self, node: str) -> None:
         """The node is gone without a word: its pods are killed, and nobody deletes them before this call."""

@@ -30,17 +30,17 @@ ELASTIC = {
 }
 
 
-class Play:
-    """The cluster, and the query that runs on it."""
+class Query:
+    """The query of `query.py` as an application of its own."""
 
-    def __init__(self, cluster: KubernetesCluster) -> None:
-        self.cluster = cluster
-        self.folder = cluster.shared / "counts"
+    def __init__(self, cluster: KubernetesCluster, name: str, settings: dict[str, str]) -> None:
+        self.cluster, self.name = cluster, name
+        self.folder = cluster.shared / name
         self.folder.mkdir()
         self.folder.chmod(0o777)
         application = cluster.shared / "query.py"
         shutil.copy(query.__file__, application)
-        cluster.submit(application, [str(self.folder)], ELASTIC)
+        cluster.submit(name, application, [str(self.folder)], settings)
 
     def batches(self) -> list[dict[str, int]]:
         path = self.folder / "batches.jsonl"
@@ -52,112 +52,129 @@ class Play:
         try:
             wait(lambda: len(self.batches()) >= goal, f"{BATCHES} more batches", BATCHES_TIMEOUT_S)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.driver_log()[-5000:]}") from None
+            raise AssertionError(f"{error}\n{self.cluster.kubelet.log(self.driver)[-5000:]}") from None
         known = self.batches()
         assert sorted({line["batch"] for line in known}) == list(range(known[-1]["batch"] + 1))
         for line in known:
             each = query.ROWS * (line["batch"] + 1) // query.KEYS
             assert (line["keys"], line["least"], line["most"]) == (query.KEYS, each, each), line
 
-    def driver_log(self) -> str:
-        (driver,) = self.cluster.objects.list("pods", "spark-role=driver")
-        return self.cluster.kubelet.log(driver["metadata"]["name"])
+    @property
+    def driver(self) -> str:
+        """The name of the pod."""
+        (found,) = self.cluster.objects.list("pods", f"spark-role=driver,spark-app-name={self.name}")
+        return str(found["metadata"]["name"])
 
-    def lost(self) -> list[str]:
-        """Workers that the manager declared lost, by its log."""
-        log = self.cluster.kubelet.log("rhino-manager-0")
-        states = [json.loads(line).get("states", {}) for line in log.splitlines() if '"message": "workers"' in line]
-        return [worker for one in states for worker, state in one.items() if state == "lost"]
+    def end(self) -> None:
+        (self.folder / "stop").touch()
+        driver = self.driver
 
-    def wait_until_whole(self) -> None:
-        """All groups have all of their copies."""
-        wait(lambda: self.cluster.rhino_succeeds("status", "--check", "--manager", MANAGER), "whole copies", 180)
+        def ended() -> bool:
+            pod = self.cluster.objects.get("pods", driver)
+            return pod is not None and pod["status"]["phase"] == "Succeeded"
+
+        wait(ended, f"the end of {driver}", 120)
 
 
 @pytest.fixture(scope="module")
-def play(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesCluster]:
     assert not missing_tools(), f"install {' '.join(missing_tools())}"
     folder = tmp_path_factory.mktemp("kubernetes")
     for parent in (folder, *folder.parents):  # pods of another user reach their volumes below it
         if Path("/tmp") in parent.parents:
             parent.chmod(0o755)
-    with KubernetesCluster(folder) as cluster:
-        made = Play(cluster)
+    with KubernetesCluster(folder) as made:
         yield made
-        assert cluster.kubelet.failures == []
+        assert made.kubelet.failures == []
 
 
-def test_a_query_in_cluster_mode(play: Play) -> None:
-    play.go_on()
-    (driver,) = play.cluster.objects.list("pods", "spark-role=driver")
-    owners = [owner["name"] for pod in play.cluster.executors() for owner in pod["metadata"]["ownerReferences"]]
-    assert set(owners) == {driver["metadata"]["name"]}
-    status = play.cluster.status()
-    assert {worker["worker_id"] for worker in status["workers"]} == set(play.cluster.kubelet.nodes)
+@pytest.fixture(scope="module")
+def counts(cluster: KubernetesCluster) -> Query:
+    return Query(cluster, "counts", ELASTIC)
+
+
+def test_a_query_in_cluster_mode(counts: Query) -> None:
+    counts.go_on()
+    owners = [owner["name"] for pod in counts.cluster.executors() for owner in pod["metadata"]["ownerReferences"]]
+    assert set(owners) == {counts.driver}
+    status = counts.cluster.status()
+    assert {worker["worker_id"] for worker in status["workers"]} == set(counts.cluster.kubelet.nodes)
     assert len(status["groups"]) == 4
 
 
-def test_an_executor_is_killed(play: Play) -> None:
-    killed = play.cluster.executors()[0]["metadata"]["name"]
-    play.cluster.podman("kill", killed)
-    play.go_on()
+def test_an_executor_is_killed(counts: Query) -> None:
+    killed = counts.cluster.executors()[0]["metadata"]["name"]
+    counts.cluster.podman("kill", killed)
+    counts.go_on()
 
 
-def test_the_pod_of_a_sidecar_is_replaced(play: Play) -> None:
+def test_the_pod_of_a_sidecar_is_replaced(counts: Query) -> None:
     """Its worker returns within its lease: no copy moves."""
-    play.wait_until_whole()
-    play.cluster.replace_sidecar("node-3")
-    play.go_on()
-    assert play.lost() == []
+    counts.cluster.wait_until_whole()
+    counts.cluster.replace_sidecar("node-3")
+    counts.go_on()
+    assert counts.cluster.lost_workers() == []
 
 
-def test_a_rolling_update(play: Play) -> None:
-    play.wait_until_whole()
-    play.cluster.roll_out()
-    play.go_on()
-    play.wait_until_whole()
-    assert play.lost() == []
+def test_a_rolling_update(counts: Query) -> None:
+    counts.cluster.wait_until_whole()
+    counts.cluster.roll_out()
+    counts.go_on()
+    counts.cluster.wait_until_whole()
+    assert counts.cluster.lost_workers() == []
 
 
-def test_the_manager_moves_to_another_node(play: Play) -> None:
-    play.cluster.delete_pod("rhino-manager-0")
-    play.cluster.start_manager(node="node-2")
-    play.go_on()
-    play.wait_until_whole()
+def test_the_manager_moves_to_another_node(counts: Query) -> None:
+    counts.cluster.delete_pod("rhino-manager-0")
+    counts.cluster.start_manager(node="node-2")
+    counts.go_on()
+    counts.cluster.wait_until_whole()
 
 
-def test_a_node_leaves_with_a_notice(play: Play) -> None:
+def test_a_node_leaves_with_a_notice(counts: Query) -> None:
     """Its executor is decommissioned, and its sidecar drains first: the node is safe to remove within the notice."""
-    cluster, started = play.cluster, time.monotonic()
+    cluster, started = counts.cluster, time.monotonic()
     cluster.kubelet.nodes["node-1"].cordoned = True
     assert "safe to remove" in cluster.rhino("drain", "node-1", "--wait", "--manager", MANAGER)
     for pod in cluster.executors():
         if pod["spec"]["nodeName"] == "node-1":
             cluster.objects.delete("pods", pod["metadata"]["name"], max(NOTICE_S - (time.monotonic() - started), 1))
-    play.go_on()
+    counts.go_on()
     cluster.delete_pod("rhino-sidecar-node-1")
-    play.go_on()
+    counts.go_on()
 
 
-def test_the_node_returns(play: Play) -> None:
-    cluster = play.cluster
+def test_the_node_returns(counts: Query) -> None:
+    cluster = counts.cluster
     cluster.start_sidecar("node-1")
     wait(lambda: ready(cluster.sidecar("node-1")), "the sidecar of node-1 is ready", 120)
     cluster.rhino("drain", "node-1", "--cancel", "--manager", MANAGER)
     cluster.kubelet.nodes["node-1"].cordoned = False
-    play.go_on()
-    play.wait_until_whole()
+    counts.go_on()
+    counts.cluster.wait_until_whole()
 
 
-def test_a_node_is_gone_without_a_word(play: Play) -> None:
-    play.cluster.kubelet.lose_node("node-3")
-    play.go_on()
-    wait(lambda: "node-3" in play.lost(), "the manager knows", 180)
+def test_a_node_is_gone_without_a_word(counts: Query) -> None:
+    counts.cluster.kubelet.lose_node("node-3")
+    counts.go_on()
+    wait(lambda: "node-3" in counts.cluster.lost_workers(), "the manager knows", 180)
 
 
-def test_the_end_of_the_query_takes_its_pods_away(play: Play) -> None:
-    (driver,) = play.cluster.objects.list("pods", "spark-role=driver")
-    (play.folder / "stop").touch()
-    name = driver["metadata"]["name"]
-    wait(lambda: (play.cluster.objects.get("pods", name) or {})["status"]["phase"] == "Succeeded", "its end", 120)
-    assert play.cluster.executors() == []
+def test_the_end_of_the_query_takes_its_pods_away(counts: Query) -> None:
+    counts.end()
+    assert counts.cluster.executors() == []
+
+
+def test_a_driver_of_another_user(cluster: KubernetesCluster) -> None:
+    """Driver and executors share the group of the checkpoint's folder, and what they make there is the group's."""
+    template = cluster.folder / "driver.json"
+    template.write_text(json.dumps({"spec": {"securityContext": {"runAsUser": 186, "runAsGroup": 185}}}))
+    settings = {
+        "spark.kubernetes.driver.podTemplateFile": str(template),
+        "spark.hadoop.fs.permissions.umask-mode": "002",
+    }
+    other = Query(cluster, "other-user", settings)
+    other.go_on()
+    owners = {path.stat().st_uid for path in (other.folder / "checkpoint").rglob("*")}
+    assert owners == {185, 186}
+    other.end()
