@@ -71,6 +71,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python proto/generate.py --check
+	$(BIN)/python -m tools.manifests --check
 	$(BIN)/mypy
 	$(BIN)/python -m tools.prose
 	PYTHONPATH=.:proto $(BIN)/lint-imports --no-cache

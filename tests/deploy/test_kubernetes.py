@@ -17,6 +17,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from rhino import rhino_conf
 from rhino.client.overview import fetch_overview
 from rhino.daemons.loading import load
 from rhino_core.security.sources import new_cluster_key
@@ -70,7 +71,9 @@ def test_an_object_that_is_not_valid_is_found() -> None:
 def test_all_manifests_are_named() -> None:
     manifests = {path.name for path in FOLDER.glob("*.yaml")} - {"kustomization.yaml"}
     assert manifests == set(CHOSEN["resources"])
-    assert {one["name"] for one in CHOSEN["images"]} == {_container(daemon)["image"] for daemon in KINDS}
+    assert {one["name"] for one in CHOSEN["images"]} == {
+        _container(daemon)["image"].partition(":")[0] for daemon in KINDS
+    }
 
 
 @pytest.mark.parametrize("daemon", KINDS)
@@ -118,6 +121,49 @@ def test_executors_have_the_same_mount_as_the_sidecar_and_its_socket() -> None:
     assert conf[f"spark.kubernetes.executor.node.selector.{label}"] == value
     user = _pod("sidecar")["securityContext"]["runAsUser"]
     assert re.search(rf"^USER {user}:{user}$", (ROOT / "deploy/container/Dockerfile").read_text(), re.MULTILINE)
+
+
+def _spark_conf() -> dict[str, str]:
+    """The settings of an application by the page on Kubernetes: `rhino conf`, and spark-defaults.conf behind it."""
+    jar = "local:///opt/spark/jars/rhino-spark.jar"
+    lines = (FOLDER / "spark-defaults.conf").read_text().splitlines()
+    defaults = dict(line.split(None, 1) for line in lines if line and not line.startswith("#"))
+    return {**rhino_conf("rhino-manager.rhino:7461", jar=jar), **{key: one.strip() for key, one in defaults.items()}}
+
+
+@pytest.mark.parametrize("name", ["apache", "kubeflow"])
+def test_examples_for_operators_have_all_settings(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RHINO_CLUSTER_KEY", raising=False)
+    spec = yaml.safe_load((FOLDER / f"examples/{name}.yaml").read_text())["spec"]
+    conf = _spark_conf()
+    if name == "kubeflow":  # its own fields say the same
+        (volume,), (mount,) = spec["volumes"], spec["executor"]["volumeMounts"]
+        (secret,) = spec["driver"]["secrets"]
+        prefix = f"spark.kubernetes.executor.volumes.hostPath.{volume['name']}"
+        written = {
+            f"{prefix}.mount.path": mount["mountPath"],
+            f"{prefix}.mount.readOnly": "false",
+            f"{prefix}.options.path": volume["hostPath"]["path"],
+            f"spark.kubernetes.driver.secrets.{secret['name']}": secret["path"],
+            "spark.kubernetes.executor.node.selector.rhino-worker": spec["executor"]["nodeSelector"]["rhino-worker"],
+        }
+        assert mount["name"] == volume["name"]
+    else:
+        written = {}
+    assert conf.items() <= (spec["sparkConf"] | written).items()
+
+
+def test_the_overlay_changes_the_folder_of_the_node_only() -> None:
+    overlay = yaml.safe_load((FOLDER / "own-disk/kustomization.yaml").read_text())
+    (change,) = overlay["patches"]
+    (daemon_set,) = (one for one in _objects() if one["kind"] == "DaemonSet")
+    assert change["target"] == {"kind": "DaemonSet", "name": daemon_set["metadata"]["name"]}
+    (step,) = yaml.safe_load(change["patch"])
+    at: Any = daemon_set
+    for part in step["path"].strip("/").split("/"):
+        at = at[int(part)] if isinstance(at, list) else at[part]
+    assert at == "/mnt/rhino"
+    assert step["op"] == "replace"
 
 
 @contextlib.contextmanager
