@@ -16,7 +16,7 @@ from rhino_core.security.audit import AuditLog
 from rhino_core.security.transport import Transport
 from rhino_core.settings import SidecarSettings
 from rhino_pb import peer_pb2_grpc, sidecar_pb2_grpc
-from worker_runtime.checks import SidecarChecks, report
+from worker_runtime.checks import CopiesCheck, SidecarChecks, report
 from worker_runtime.fetch.catch_up import Puller
 from worker_runtime.fetch.peers import Peers
 from worker_runtime.fetch.prepare import Preparer
@@ -91,7 +91,8 @@ class Node:
         self._health = health
         self._notifier = Notifier()
         self._registered = False  # with the manager, since the start
-        self._checks = SidecarChecks(self._socket, store, self.manager)
+        copies = CopiesCheck(self.me.worker_id, self.replication.view, self.manager.ready.is_set, time.monotonic)
+        self._checks = SidecarChecks(self._socket, store, self.manager, copies)
         self._peers = Peers(self.replication, statistics, directory, transport)
         encryption = chosen(transport, settings.push_encryption)
         opening, alarms = Opening(transport, encryption), Alarms(statistics, audit, encryption)
