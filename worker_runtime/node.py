@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 
 from rhino_core.descriptors import run_until_cancelled
 from rhino_core.errors import InvalidSettingError
@@ -42,6 +43,7 @@ from worker_runtime.storage.store import Store
 from worker_runtime.upkeep.collector import Collector
 from worker_runtime.upkeep.excess import ExcessCollector
 from worker_runtime.upkeep.flusher import Flusher
+from worker_runtime.upkeep.local_folders import LocalFolders
 from worker_runtime.upkeep.scrubber import Scrubber
 
 DRAIN_S = 5.0  # time for commits under way when the sidecar is stopped
@@ -150,6 +152,8 @@ class Node:
             "socket": self._socket.watch,
             "greeter's socket": self._greeter_socket.watch,
         }
+        if self._settings.spark_local_dir:
+            background["local folders"] = LocalFolders(Path(self._settings.spark_local_dir)).run
         kept = (run_until_cancelled(what, work) for what, work in background.items())
         for work in (self.replication.run(), self.manager.run(), self._listener.run(), *kept):
             self._running.append(self._tasks.create_task(work))
