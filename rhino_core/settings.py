@@ -192,6 +192,14 @@ class SidecarSettings:
     catch_up_transfers: Annotated[
         int, Setting("Files that a catch-up fetches at the same time.", Rule("1 or more", lambda value, _: value >= 1))
     ] = 4
+    spark_local_dir: Annotated[
+        str,
+        Setting(
+            "Folder of executors for local files (SPARK_LOCAL_DIRS). The sidecar removes folders in it that a killed "
+            "executor has left. Without this setting it removes none.",
+            Rule("a folder", metavar="FOLDER"),
+        ),
+    ] = ""
     excess_grace_s: Annotated[
         float,
         Setting(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 
 from rhino_core.descriptors import run_until_cancelled
 from rhino_core.errors import InvalidSettingError
@@ -16,7 +17,7 @@ from rhino_core.security.audit import AuditLog
 from rhino_core.security.transport import Transport
 from rhino_core.settings import SidecarSettings
 from rhino_pb import peer_pb2_grpc, sidecar_pb2_grpc
-from worker_runtime.checks import SidecarChecks, report
+from worker_runtime.checks import CopiesCheck, SidecarChecks, report
 from worker_runtime.fetch.catch_up import Puller
 from worker_runtime.fetch.peers import Peers
 from worker_runtime.fetch.prepare import Preparer
@@ -42,6 +43,7 @@ from worker_runtime.storage.store import Store
 from worker_runtime.upkeep.collector import Collector
 from worker_runtime.upkeep.excess import ExcessCollector
 from worker_runtime.upkeep.flusher import Flusher
+from worker_runtime.upkeep.local_folders import LocalFolders
 from worker_runtime.upkeep.scrubber import Scrubber
 
 DRAIN_S = 5.0  # time for commits under way when the sidecar is stopped
@@ -91,7 +93,8 @@ class Node:
         self._health = health
         self._notifier = Notifier()
         self._registered = False  # with the manager, since the start
-        self._checks = SidecarChecks(self._socket, store, self.manager)
+        copies = CopiesCheck(self.me.worker_id, self.replication.view, self.manager.ready.is_set, time.monotonic)
+        self._checks = SidecarChecks(self._socket, store, self.manager, copies)
         self._peers = Peers(self.replication, statistics, directory, transport)
         encryption = chosen(transport, settings.push_encryption)
         opening, alarms = Opening(transport, encryption), Alarms(statistics, audit, encryption)
@@ -149,6 +152,8 @@ class Node:
             "socket": self._socket.watch,
             "greeter's socket": self._greeter_socket.watch,
         }
+        if self._settings.spark_local_dir:
+            background["local folders"] = LocalFolders(Path(self._settings.spark_local_dir)).run
         kept = (run_until_cancelled(what, work) for what, work in background.items())
         for work in (self.replication.run(), self.manager.run(), self._listener.run(), *kept):
             self._running.append(self._tasks.create_task(work))

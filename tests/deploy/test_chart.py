@@ -68,6 +68,9 @@ def test_a_drain_has_its_time_before_the_end() -> None:
     (_, _, command) = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
     assert "--wait --timeout-s 100" in command
     assert pod["terminationGracePeriodSeconds"] > 100
+    assert _objects("--set=sidecar.drainOnStopS=100")["DaemonSet rhino-sidecar"]["spec"]["updateStrategy"] == {
+        "type": "OnDelete"
+    }
     assert "lifecycle" not in _sidecar()["containers"][0]
 
 

@@ -87,7 +87,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, cluster: LocalCluster) ->
         ("both", ["is on rhino:// and the state store provider is", "choose one"]),
         ("transform", ["insists on Spark's own state store provider", "rhino_checkpoint"]),
         ("format on rhino", [f"{FORMAT} = 1: Rhino needs 2"]),
-        ("sidecar", ["no Rhino sidecar answers on /nowhere/sidecar.sock", "rhino sidecar --socket"]),
+        ("sidecar", ["no session with a Rhino sidecar on /nowhere/sidecar.sock", "rhino sidecar --socket"]),
         pytest.param(
             "somebody's sidecar",
             [f"belongs to the Unix user {SOMEBODY}", "sidecar and executors as one user"],

@@ -33,9 +33,9 @@ def test_no_task_is_sent_to_an_executor_without_its_sidecar(
         assert cluster.workers[2].host in lines(GONE)[0]
         assert "rhino sidecar --socket" in lines(GONE)[0]
         run.advance(running, 1)
-        failed = len(lines("no Rhino sidecar answers"))
+        failed = len(lines("no session with a Rhino sidecar"))
         run.advance(running, 3)
-        assert len(lines("no Rhino sidecar answers")) == failed
+        assert len(lines("no session with a Rhino sidecar")) == failed
         cluster.restart_sidecar(2)
         wait_for(lambda: lines(BACK), "the driver knows of the sidecar")
         run.advance(running, 1)

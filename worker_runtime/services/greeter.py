@@ -16,7 +16,7 @@ from rhino_core.errors import AccessDeniedError
 from rhino_core.rpc import greeting
 from rhino_core.security.audit import AuditLog, Line
 
-TOKEN_S = 10.0  # for which a token counts
+TOKEN_S = 60.0  # for which a token counts: a starting JVM with little CPU takes its time
 TOKENS_MAX = 4096  # that wait to be used; the oldest are dropped
 METHOD = "greeter"  # in the audit log
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
@@ -96,11 +96,15 @@ class Greeter:
         if not token:
             raise AccessDeniedError(
                 "this sidecar serves a group or other users, so it needs an attach token: the client is older than the "
-                "sidecar, or did not find the greeter's socket; install the sidecar's version of Rhino for the client"
+                "sidecar, or sees the sidecar's socket without the greeter's; give it the sidecar's version of Rhino, "
+                "and the whole folder of the socket"
             )
         uid, until = self._tokens.pop(token, (-1, 0.0))
         if self._clock() >= until:
-            raise AccessDeniedError(f"the attach token is unknown, was used, or is older than {TOKEN_S:g} s")
+            raise AccessDeniedError(
+                f"the attach token is unknown, was used, or is older than {TOKEN_S:g} s; an executor attaches again "
+                "with a new one, and has too little CPU if that is refused as well"
+            )
         return uid
 
 

@@ -3,17 +3,24 @@ package seam
 
 import java.io.IOException
 import java.lang.reflect.Field
+import java.nio.file.{Path => NioPath, Paths => NioPaths}
 
 import scala.jdk.CollectionConverters._
 
 import org.apache.hadoop.fs.Path
 
+<<<<<<< HEAD
 import org.apache.spark.{ExecutorRegistered, HeartbeatReceiver, JobArtifactSet, JobArtifactState, SparkConf, SparkContext}
+=======
+import org.apache.spark.{
+  ExecutorRegistered, HeartbeatReceiver, JobArtifactSet, JobArtifactState, SparkConf, SparkContext, SparkEnv
+}
+>>>>>>> h-mends
 import org.apache.spark.scheduler.{ExecutorCacheTaskLocation, SparkListener}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
-import org.apache.spark.util.RpcUtils
+import org.apache.spark.util.{RpcUtils, Utils}
 
 /** Members of Spark that are private to it, and that Rhino only calls: one function for each. */
 object Internals {
@@ -79,6 +86,14 @@ object Internals {
   /** Has the listener called by a thread of its own: what delays another listener, or loses its events, does not. */
   def listen(context: SparkContext, listener: SparkListener): Unit =
     context.listenerBus.addToQueue(listener, "rhino")
+
+  /**
+   * The folders that this JVM has in Spark's folders for local files, for blocks and for all else. Spark deletes them
+   * when the JVM ends by itself. `DiskBlockManager` and `Utils` are private[spark].
+   */
+  def localFolders(env: SparkEnv): Seq[NioPath] =
+    (env.blockManager.diskBlockManager.localDirs.map(_.toPath) ++
+      Utils.getOrCreateLocalRootDirs(env.conf).map(NioPaths.get(_))).toSeq
 
   private lazy val artifacts = opened("jobArtifactState")
   private lazy val temporary = opened("deleteCheckpointOnStop")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +12,14 @@ import pytest
 
 from replication_manager.protocol.placement import lagging
 from rhino import HandoverClient
-from rhino.client.overview import fetch_overview
+from rhino.client.overview import MemberView, fetch_overview
 from rhino_pb import sidecar_pb2
+from tests.rhino_core.support.health import asked
+from tests.rhino_core.support.metrics import free_port
 from tests.worker_runtime.cluster import Cluster, Process, changelog_bytes
 from tests.worker_runtime.support.with_manager import STORE, group_of, lineage, manager, settings_of, version
+
+READY = "ok\nsocket: ok\ndisk: ok\nindex: ok\nmanager: ok\nspace: ok\ncopies: ok\n"
 
 
 @pytest.fixture
@@ -75,6 +79,69 @@ async def test_commits_go_on_at_once_when_a_secondary_has_ended_and_it_is_whole_
             await cluster.sidecars[secondary].start()
             await group_of(address, "a", secondary)
             assert (await client.commit(STORE, version(3), changelog_bytes(3), lineage(3))).copies == 2
+
+
+async def test_a_sidecar_that_is_back_is_not_ready_before_its_copies_are_whole(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """A rolling restart would go on, and the next restart could hit the only whole copy."""
+    settings = replace(settings_of(tmp_path), lease_s=60.0, suspect_lease_s=60.0, return_lease_s=60.0)
+    async with asyncio.timeout(90), manager(settings) as address:
+        cluster.address = address
+        port = free_port()
+        (a,) = await cluster.start("a")
+        (b,) = await cluster.start("b", health_port=port, catch_up_bytes_per_s=1000)
+        assert await asyncio.to_thread(asked, port, "/readyz") == (200, READY), "it has no groups"
+        async with a.attach(commit_timeout_s=30) as client:
+            await client.commit(STORE, version(1), changelog_bytes(1), [])
+            await group_of(address, "a", "b")
+            await b.end(signal.SIGTERM)
+            for number in (2, 3, 4):
+                assert (await client.commit(STORE, version(number), changelog_bytes(number), lineage(number))).copies
+        await b.start()
+        status, text = await asyncio.to_thread(asked, port, "/readyz")
+        assert (status, "copies: groups that are not whole yet: 1, such as job/0/3" in text) == (503, True), text
+        assert (await asyncio.to_thread(asked, port, "/healthz"))[0] == 200
+        while (await asyncio.to_thread(asked, port, "/readyz"))[0] != 200:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        (group,) = (await asyncio.to_thread(fetch_overview, address)).groups
+        assert [(m.worker_id, m.whole) for m in group.members] == [("a", True), ("b", True)]
+
+
+async def test_a_sidecar_that_is_back_too_late_is_not_ready_before_its_replacement_is_whole(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """The replacement has most files, so it keeps the place. It is stopped meanwhile, to be long in coming."""
+    settings = replace(settings_of(tmp_path, lease_s=60.0), return_lease_s=1.0)
+    async with asyncio.timeout(90), manager(settings) as address:
+        cluster.address = address
+        port = free_port()
+        (a,) = await cluster.start("a")
+        (b,) = await cluster.start("b", health_port=port)
+        async with a.attach(commit_timeout_s=30) as client:
+            for number in range(1, 7):
+                await client.commit(STORE, version(number), changelog_bytes(number), lineage(number))
+            await group_of(address, "a", "b")
+        (c,) = await cluster.start("c", catch_up_bytes_per_s=1000)
+        await b.end(signal.SIGTERM)
+        await until(address, lambda last: last.worker_id == "c" and last.stored_bytes >= 8000)
+        assert c.process is not None
+        c.process.send_signal(signal.SIGSTOP)
+        try:
+            await b.start()
+            status, text = await asyncio.to_thread(asked, port, "/readyz")
+            assert (status, "copies: groups that are not whole yet: 1" in text) == (503, True), text
+        finally:
+            c.process.send_signal(signal.SIGCONT)
+        await until(address, lambda last: last.worker_id == "c" and last.whole)
+        while (await asyncio.to_thread(asked, port, "/readyz"))[0] != 200:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+async def until(address: str, holds: Callable[[MemberView], bool]) -> None:
+    """Waits until the last member of the only group is so."""
+    while not holds((await asyncio.to_thread(fetch_overview, address)).groups[0].members[-1]):  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
 
 
 async def test_a_member_that_hangs_is_replaced_and_the_commit_that_waits_for_it_goes_on(

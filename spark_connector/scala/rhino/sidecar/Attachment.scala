@@ -60,8 +60,9 @@ private[sidecar] class Attachment(
 
   /** The error text for a task without a session. */
   def failure: String =
-    s"no Rhino sidecar answers on $socket ($lastFailure). Start one on this node: rhino sidecar --socket $socket " +
-      s"--data-dir <folder> --manager ${settings.manager}, or set ${Settings.Socket} to its socket"
+    s"no session with a Rhino sidecar on $socket ($lastFailure). Every node with executors needs a sidecar, as a " +
+      s"service, as a pod, or by rhino sidecar --socket $socket --data-dir <folder> --manager ${settings.manager}. " +
+      s"${Settings.Socket} must be the path of its socket, as executors see it"
 
   /**
    * Returns the session; waits for it if necessary. A task waits longer for a session that ended, because it probably

@@ -7,7 +7,7 @@ import java.nio.file.attribute.PosixFilePermissions
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
-import rhino.spark.files.{LateSnapshots, Place, StateWriter, UserCheckpoint}
+import rhino.spark.files.{LateSnapshots, LocalFolders, Place, StateWriter, UserCheckpoint}
 import rhino.spark.sidecar.{Greeter, SidecarReports, SocketOwner}
 import rhino.spark.store.StoreId
 
@@ -105,6 +105,17 @@ class FilesSuite extends Suite {
     fails[IOException]("refuses this user: no")(Greeter.tokenIn(Array[Byte](0) ++ "no".getBytes, "s"))
     for (wrong <- Seq(Array.empty[Byte], Array[Byte](1), Array.fill(17)(2: Byte), Array.fill(18)(1: Byte)))
       fails[IOException]("no answer of a sidecar's greeter")(Greeter.tokenIn(wrong, "s"))
+  }
+
+  test("a lock beside a local folder replaces the one of a former application, and a missing folder is no error") {
+    val above = Files.createTempDirectory("rhino")
+    val folder = Files.createDirectory(above.resolve("spark-1"))
+    val missing = above.resolve("nowhere").resolve("spark-2")
+    try {
+      LocalFolders.hold(Seq(missing, folder))
+      LocalFolders.hold(Seq(folder))
+      expect(above.toFile.list.toSet, Set("spark-1", "spark-1.rhino-lock"))
+    } finally above.toFile.listFiles.foreach(_.delete())
   }
 
   test("a report about a sidecar survives its way to the driver") {
