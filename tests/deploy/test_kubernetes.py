@@ -106,7 +106,7 @@ def test_what_is_written_is_on_a_volume(daemon: str) -> None:
     assert container["securityContext"]["readOnlyRootFilesystem"]
     for name, value in _environment(daemon).items():
         if value.startswith("/"):
-            (read_only,) = (flag for mount, flag in mounts.items() if value.startswith(f"{mount}/"))
+            (read_only,) = (flag for mount, flag in mounts.items() if f"{value}/".startswith(f"{mount}/"))
             assert read_only == (name == "RHINO_CLUSTER_KEY"), name
 
 

@@ -4,8 +4,10 @@ import java.util.{Map => JavaMap}
 
 import org.apache.spark.SparkEnv
 import org.apache.spark.api.plugin.{DriverPlugin, ExecutorPlugin, PluginContext, SparkPlugin}
+import org.apache.spark.sql.execution.streaming.state.seam.Internals
 
 import rhino.spark.driver.RhinoDriverPlugin
+import rhino.spark.files.LocalFolders
 import rhino.spark.settings.Settings
 import rhino.spark.sidecar.{Sidecar, SidecarReports}
 
@@ -28,6 +30,9 @@ private[spark] class RhinoExecutorPlugin extends ExecutorPlugin {
     // not initialised yet.
     val host = Option(SparkEnv.get.blockManager.blockManagerId).map(_.host)
       .getOrElse(context.conf.get("spark.driver.host", "localhost"))
+    // An external shuffle service reads the blocks of dead executors.
+    if (!context.conf.getBoolean("spark.shuffle.service.enabled", false))
+      LocalFolders.hold(Internals.localFolders(SparkEnv.get))
     val client = s"${context.conf.get("spark.app.id", "local")}/${context.executorID}"
     Sidecar.start(host, client, settings)
     reports = new SidecarReports(context, host)

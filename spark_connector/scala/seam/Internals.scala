@@ -9,13 +9,9 @@ import scala.jdk.CollectionConverters._
 
 import org.apache.hadoop.fs.Path
 
-<<<<<<< HEAD
-import org.apache.spark.{ExecutorRegistered, HeartbeatReceiver, JobArtifactSet, JobArtifactState, SparkConf, SparkContext}
-=======
 import org.apache.spark.{
   ExecutorRegistered, HeartbeatReceiver, JobArtifactSet, JobArtifactState, SparkConf, SparkContext, SparkEnv
 }
->>>>>>> h-mends
 import org.apache.spark.scheduler.{ExecutorCacheTaskLocation, SparkListener}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.errors.QueryExecutionErrors
