@@ -206,6 +206,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer("DELETE")
 
     def _answer(self, method: str) -> None:
+        try:
+            self._answered(method)
+        except ConnectionError:  # the client has gone
+            self.close_connection = True
+
+    def _answered(self, method: str) -> None:
         url = urlsplit(self.path)
         query = dict(parse_qsl(url.query))
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
@@ -259,14 +265,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         since = int(query.get("resourceVersion") or 0)
-        try:
-            for event in self.objects.watch(plural, selector, fields.get("metadata.name", ""), since):
-                if event is not None:
-                    line = json.dumps({"type": event.type, "object": event.object}).encode() + b"\n"
-                    self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
-                    self.wfile.flush()
-        except ConnectionError:
-            self.close_connection = True
+        for event in self.objects.watch(plural, selector, fields.get("metadata.name", ""), since):
+            if event is not None:
+                line = json.dumps({"type": event.type, "object": event.object}).encode() + b"\n"
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+                self.wfile.flush()
 
     def _say(self, code: int, answer: Object | None) -> None:
         body = json.dumps(answer).encode()
