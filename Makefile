@@ -26,7 +26,7 @@ VERSION ?=
 LOCKS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo audit chaos fuzz suites bench figures docs test test-rest test-worker test-spark test-nightly nightly-spark nightly-rest nightly-seeds lint wheel locks bill release-check clean
+.PHONY: help setup demo audit chaos fuzz suites bench figures docs test test-rest test-worker test-spark test-nightly nightly-spark nightly-kubernetes nightly-rest nightly-seeds lint wheel locks bill release-check clean
 
 help:
 	@grep -hE '^# make' Makefile | tr '#' '\n' | sed '/^$$/d'
@@ -98,10 +98,14 @@ test-spark: setup
 # Some hours. All of it runs, also after a failure.
 test-nightly: setup
 	@rm -rf $(RESULTS)
-	@$(MAKE) --no-print-directory --keep-going nightly-spark nightly-rest nightly-seeds chaos fuzz
+	@$(MAKE) --no-print-directory --keep-going nightly-spark nightly-kubernetes nightly-rest nightly-seeds chaos fuzz
 
 nightly-spark: setup
-	$(PYTEST) -m "spark and nightly"
+	$(PYTEST) -m "spark and nightly" --ignore=tests/kubernetes
+
+# Needs podman, buildah, runc, netavark, iptables and mmdebstrap, and root.
+nightly-kubernetes: setup
+	$(PYTEST) -m nightly tests/kubernetes
 
 nightly-rest: $(STAMP)
 	$(PYTEST) -m "nightly and not spark"

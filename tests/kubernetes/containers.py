@@ -109,7 +109,8 @@ class Podman:
         base = self._folder / "base.tar"
         hooks = ('rm -f "$1"/usr/lib/python3*/EXTERNALLY-MANAGED', 'ln -sf python3 "$1"/usr/bin/python')
         options = [f"--customize-hook={hook}" for hook in hooks]
-        make = ["--quiet", "--variant=minbase", f"--include={PACKAGES}", *options, "bookworm", str(base), str(SOURCES)]
+        make = ["--quiet", "--variant=minbase", f"--include={PACKAGES}", *options, "bookworm", str(base)]
+        make += [str(SOURCES)] if SOURCES.exists() else []
         self(*make, tool="mmdebstrap", timeout_s=900)
         self("import", "--quiet", str(base), BASE)
         base.unlink()
