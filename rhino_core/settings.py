@@ -319,15 +319,6 @@ class ManagerSettings:
             NOT_NEGATIVE,
         ),
     ] = 4
-    copies_by: Annotated[
-        str,
-        Setting(
-            "What decides among workers that are equally good for a new copy. bytes: the fewest bytes. load: first "
-            "that the worker's load does not rise when that of the virtual node does, as the newest batches show. "
-            "Every 120 batches a few copies move if that is better by far.",
-            Rule("bytes or load", lambda value, _: value in ("bytes", "load"), "MEASURE"),
-        ),
-    ] = "bytes"
     forget_grace_s: Annotated[
         float,
         Setting(
