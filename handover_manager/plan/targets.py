@@ -14,30 +14,26 @@ from rhino_core.errors import ConflictError, PreconditionError, UnavailableError
 from rhino_core.ids import VirtualNode
 from rhino_core.planning.goals import Goals
 from rhino_core.planning.model import Model, Site
-from rhino_core.planning.plan import Plan
-from rhino_core.planning.propose import explain_all, propose
+from rhino_core.planning.plan import Hot
+from rhino_core.planning.propose import propose
 from rhino_model.handovers import HotNode
 from rhino_model.intents import Adapt, Drain, Intent, Rebalance, ScaleIn, ScaleOut, Weight
 
 HOT_BYTES_MIN = 64 << 20  # less state is copied within seconds wherever it lies: no imbalance of it is worth a line
 
 
-def hot_nodes(plan: Plan, goals: Goals) -> tuple[HotNode, ...]:
-    """Those of the plan's certificate, the heaviest first. Each is named once: by the most important weight."""
-    model, found = plan.model, list[HotNode]()
-    for node in plan.certificate.hot:
-        index = model.node_index[node]
-        site = model.sites[plan.placed.get(index, model.owner[index])]
-        weights = [w for w in goals.weights if w is not Weight.COUNT and goals.bands[w] < math.inf]
+def hot_nodes(hot: Iterable[Hot]) -> tuple[HotNode, ...]:
+    """Those of a plan, the heaviest first. Each is named once: by the most important weight."""
+    found = list[HotNode]()
+    for one in hot:
         shares = {
-            w: model.columns[w][index] / bound.mean
-            for w in weights
-            if (bound := plan.certificate.bounds[w]).mean
-            and (w is not Weight.BYTES or model.columns[w][index] >= HOT_BYTES_MIN)
+            weight: load / mean
+            for weight, (load, mean) in one.loads.items()
+            if mean and weight is not Weight.COUNT and (weight is not Weight.BYTES or load >= HOT_BYTES_MIN)
         }
         by = next((weight for weight, share in shares.items() if share > 1), None)
-        if by is not None and site is not None:
-            found.append(HotNode(node, site.worker_id, by, shares[by]))
+        if by is not None:
+            found.append(HotNode(one.node, one.worker, by, shares[by]))
     return tuple(sorted(found, key=lambda hot: (-hot.shares, hot.node)))
 
 
@@ -120,9 +116,7 @@ def _check_anybody(room: Mapping[str, int]) -> None:
 
 def _proposed(model: Model, goals: Goals) -> Chosen:
     plan = propose(model, goals)
-    reasons = explain_all(plan, goals)
-    moves = ((index, plan.move_of(index)) for index in sorted(plan.placed))
-    return Chosen({move.node: Choice(move.target, reasons[index].why) for index, move in moves}, hot_nodes(plan, goals))
+    return Chosen({move.node: Choice(move.target, move.why) for move in plan.moves}, hot_nodes(plan.hot))
 
 
 def model_of(
@@ -139,10 +133,12 @@ def model_of(
     unreported weight of a virtual node is 0.
     """
     view, model = situation.view, Model()
-    for worker in sorted({*room, *leaving}):
-        at, stays = view.workers[worker].worker, worker in room
-        place = (at.host, at.zone, at.rack)
-        model.put_worker(Site(worker, *place, room_bytes=room.get(worker, 0), stays=stays, takes=stays))
+    model.put_workers(
+        [
+            Site(worker, view.workers[worker].worker.zone, room.get(worker, 0), stays=worker in room)
+            for worker in sorted({*room, *leaving})
+        ]
+    )
     placed = _placed(situation)
     if by in (Weight.ROWS, Weight.TIME):
         check_reported([node for node, _, _ in placed], situation.work, by.value)
@@ -159,14 +155,15 @@ def model_of(
         [found.worker for found in placed],
         _loads(placed, kept | {by}, situation.work),
         [copies.get(node, ()) for node in nodes],
+        {found.node: lacking for found in moving if (lacking := _lacking(found, model))},
     )
-    for found in moving:
-        near = found.holding.near()
-        lacking = {name: float(size) for name, size in near.lacking.items() if name in model.worker_index}
-        lacking.pop(found.worker, None)
-        if lacking:
-            model.hold(found.node, copies[found.node], lacking)
     return model
+
+
+def _lacking(placed: _Placed, model: Model) -> dict[str, float]:
+    """The missing bytes of other workers of the model with a part of the virtual node."""
+    others = placed.holding.near().lacking.items()
+    return {name: float(size) for name, size in others if name in model.worker_index and name != placed.worker}
 
 
 class _Placed(NamedTuple):

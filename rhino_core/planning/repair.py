@@ -6,7 +6,7 @@ import heapq
 from collections import Counter
 from dataclasses import dataclass
 
-from rhino_core.planning.state import State
+from rhino_core.planning.state import MOVE_BYTES, State
 
 LOW_TRIED = 8  # least loaded workers, as targets of a virtual node
 LOW_EXCHANGED = 3  # of these, in exchanges
@@ -86,7 +86,7 @@ class Repair:
         """
         state, lowest = self._state, [worker for worker in self._lowest() if worker != origin]
         offers: list[tuple[float, int, list[int], float]] = []  # -gain / cost at best, virtual node, targets, relief
-        cheapest, enough = float(state.goals.move_bytes), _enough(overload)
+        cheapest, enough = float(MOVE_BYTES), _enough(overload)
         for node in state.members(origin):
             relief = overload - state.overload_with(origin, [-value for value in state.weights_of(node)])
             if relief <= LEAST_GAIN or node in state.fixed:
