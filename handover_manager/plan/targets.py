@@ -22,19 +22,12 @@ from rhino_model.intents import Adapt, Drain, Intent, Rebalance, ScaleIn, ScaleO
 HOT_BYTES_MIN = 64 << 20  # less state is copied within seconds wherever it lies: no imbalance of it is worth a line
 
 
-def hot_nodes(hot: Iterable[Hot]) -> tuple[HotNode, ...]:
-    """Those of a plan, the heaviest first. Each is named once: by the most important weight."""
-    found = list[HotNode]()
-    for one in hot:
-        shares = {
-            weight: load / mean
-            for weight, (load, mean) in one.loads.items()
-            if mean and weight is not Weight.COUNT and (weight is not Weight.BYTES or load >= HOT_BYTES_MIN)
-        }
-        by = next((weight for weight, share in shares.items() if share > 1), None)
-        if by is not None:
-            found.append(HotNode(one.node, one.worker, by, shares[by]))
-    return tuple(sorted(found, key=lambda hot: (-hot.shares, hot.node)))
+def hot_nodes(hot: Iterable[Hot], by: Weight) -> tuple[HotNode, ...]:
+    """Those of a plan that balances this weight, the heaviest first."""
+    least = HOT_BYTES_MIN if by is Weight.BYTES else 0
+    named = [one for one in hot if by is not Weight.COUNT and one.load >= least]
+    named.sort(key=lambda one: (-one.shares, one.node))
+    return tuple(HotNode(one.node, one.worker, by, one.shares) for one in named)
 
 
 # A worker at most this part above the mean is not worth another move. Task times vary by that much anyway.
@@ -70,13 +63,11 @@ def choose_targets(intent: Intent, situation: Situation) -> Chosen:
             return _off(workers, situation, room)
         case Rebalance(by):
             _check_anybody(room)
-            return _proposed(model_of(situation, by, room), Goals({by: SLACK[by]}, pinned=situation.pinned))
-        case Adapt(by, band, kept):
+            return _proposed(model_of(situation, by, room), Goals(by, SLACK[by], pinned=situation.pinned))
+        case Adapt(band):
             _check_anybody(room)
-            bands = {**dict(kept), by: band}
-            weights = frozenset(weight for weight, _ in kept)
-            goals = Goals(bands, pinned=situation.pinned, barred=situation.barred, kept=weights)
-            return _proposed(model_of(situation, by, room, kept=goals.kept), goals)
+            goals = Goals(Weight.TIME, band, pinned=situation.pinned, barred=situation.barred)
+            return _proposed(model_of(situation, Weight.TIME, room), goals)
         case ScaleOut(workers, by):
             _check_known(workers, view)
             closed = [worker for worker in workers if worker not in room]
@@ -84,7 +75,7 @@ def choose_targets(intent: Intent, situation: Situation) -> Chosen:
                 raise UnavailableError(
                     f"workers {', '.join(closed)} take nothing: not live, draining, or their disk is full or failing"
                 )
-            goals = Goals({by: SLACK[by]}, receivers=frozenset(workers))
+            goals = Goals(by, SLACK[by], receivers=frozenset(workers))
             return _proposed(model_of(situation, by, room), goals)
 
 
@@ -97,7 +88,7 @@ def _off(leaving: tuple[str, ...], situation: Situation, room: Mapping[str, int]
     staying = {worker: size for worker, size in room.items() if worker not in leaving}
     _check_anybody(staying)
     model = model_of(situation, Weight.BYTES, staying, frozenset(leaving))
-    return _proposed(model, Goals({Weight.BYTES: math.inf}))
+    return _proposed(model, Goals(Weight.BYTES, math.inf))
 
 
 def _check_known(workers: Iterable[str], view: ClusterView) -> None:
@@ -116,7 +107,7 @@ def _check_anybody(room: Mapping[str, int]) -> None:
 
 def _proposed(model: Model, goals: Goals) -> Chosen:
     plan = propose(model, goals)
-    return Chosen({move.node: Choice(move.target, move.why) for move in plan.moves}, hot_nodes(plan.hot))
+    return Chosen({move.node: Choice(move.target, move.why) for move in plan.moves}, hot_nodes(plan.hot, goals.weight))
 
 
 def model_of(
@@ -124,13 +115,11 @@ def model_of(
     by: Weight,
     room: Mapping[str, int],
     leaving: frozenset[str] = frozenset(),
-    kept: frozenset[Weight] = frozenset(),
 ) -> Model:
     """The workers of `room`, the ones to be emptied, and the virtual nodes with state on any of them.
 
     `room` is in bytes for each eligible worker. If workers are to be emptied, only their virtual nodes move. The model
-    then has copies of these only, and no more than the sizes of the others. `kept`: weights needed besides; an
-    unreported weight of a virtual node is 0.
+    then has copies of these only, and no more than the sizes of the others.
     """
     view, model = situation.view, Model()
     model.put_workers(
@@ -153,7 +142,7 @@ def model_of(
     model.put_nodes(
         nodes,
         [found.worker for found in placed],
-        _loads(placed, kept | {by}, situation.work),
+        _loads(placed, by, situation.work),
         [copies.get(node, ()) for node in nodes],
         {found.node: lacking for found in moving if (lacking := _lacking(found, model))},
     )
@@ -186,14 +175,11 @@ def _placed(situation: Situation) -> list[_Placed]:
     return found
 
 
-def _loads(
-    placed: Iterable[_Placed], weights: frozenset[Weight], work: Mapping[VirtualNode, Work]
-) -> Mapping[Weight, Sequence[float]]:
-    """The bytes, and the weights to balance. An empty virtual node counts a little: a young job is also spread."""
-    loads: dict[Weight, Sequence[float]] = {Weight.BYTES: [max(found.holding.size_bytes, 1) for found in placed]}
-    reported = [work.get(found.node) for found in placed]
-    if Weight.ROWS in weights:
-        loads[Weight.ROWS] = [0.0 if found is None else max(found.rows or 0, 1) for found in reported]
-    if Weight.TIME in weights:
-        loads[Weight.TIME] = [0.0 if found is None else max(found.task_s, 1e-6) for found in reported]
+def _loads(placed: Sequence[_Placed], by: Weight, work: Mapping[VirtualNode, Work]) -> dict[Weight, list[float]]:
+    """The bytes, and the weight to balance. An empty virtual node counts a little: a young job is also spread."""
+    loads: dict[Weight, list[float]] = {Weight.BYTES: [max(found.holding.size_bytes, 1) for found in placed]}
+    if by is Weight.ROWS:
+        loads[by] = [max(work[found.node].rows or 0, 1) for found in placed]
+    if by is Weight.TIME:
+        loads[by] = [max(work[found.node].task_s, 1e-6) for found in placed]
     return loads

@@ -12,30 +12,21 @@ from rhino_core.planning.state import State
 def place_leavers(state: State) -> None:
     """Places every virtual node that its worker may not keep. Raises NoSpaceError if one fits nowhere.
 
-    Workers with all of its state come first, among them the least loaded, as long as they stay within their bands.
+    Workers with all of its state come first, among them the least loaded, as long as they stay within their band.
     """
     model = state.model
     emptied = (worker for worker, site in enumerate(model.sites) if not site.stays)
-    pool = _by_size(state, set[int]().union(*map(model.owned.__getitem__, emptied)))
+    leaving = sorted(set[int]().union(*map(model.owned.__getitem__, emptied)))
+    pool = sorted(leaving, key=state.column.__getitem__, reverse=True)  # the heaviest first
     held = sorted((node for node in pool if model.copies[node]), key=lambda node: len(state.may_hold(node)))  # stable
     _one_by_one(state, [*(node for node in pool if not model.copies[node]), *_to_holders(state, held)])
 
 
-def _by_size(state: State, nodes: set[int]) -> list[int]:
-    """The largest first. The size is the virtual node's greatest part of a share over all weights."""
-    scales = [1 / share.fair if share.fair else 0.0 for share in state.shares]
-
-    def size(node: int) -> float:
-        return max(weight * scale for weight, scale in zip(state.weights_of(node), scales, strict=True))
-
-    return sorted(sorted(nodes), key=size, reverse=True)
-
-
 def _to_holders(state: State, pool: list[int]) -> list[int]:
-    """Puts each on the least loaded worker with all of its state, within this worker's bands. Returns the others."""
+    """Puts each on the least loaded worker with all of its state, within this worker's band. Returns the others."""
     left = []
     for node in pool:
-        holders = [h for h in state.may_hold(node) if not state.overload_with(h, state.weights_of(node))]
+        holders = [h for h in state.may_hold(node) if not state.overload_with(h, state.column[node])]
         if holders:
             state.put(node, min(holders, key=lambda h: (state.height(h), h)))
         else:
@@ -87,15 +78,14 @@ def spread_hot(state: State) -> None:
 
     Pinned ones keep their worker.
     """
-    for share, column in zip(state.shares, state.columns, strict=True):
-        homes: dict[int, int] = {}
-        rest = []
-        for node in sorted(share.hot, key=lambda n: (n not in state.pinned, -column[n], n)):
-            if homes.setdefault(state.place_of(node), node) != node and node not in state.pinned:
-                rest.append(node)
-        for node in rest:
-            free = [w for w in state.receivers if w not in homes and state.fits(node, w)]
-            if free:
-                target = min(free, key=lambda w: (w not in state.model.copies[node], state.height(w), w))
-                homes[target] = node
-                state.put(node, target)
+    homes: dict[int, int] = {}
+    rest = []
+    for node in sorted(state.hot, key=lambda n: (n not in state.pinned, -state.column[n], n)):
+        if homes.setdefault(state.place_of(node), node) != node and node not in state.pinned:
+            rest.append(node)
+    for node in rest:
+        free = [w for w in state.receivers if w not in homes and state.fits(node, w)]
+        if free:
+            target = min(free, key=lambda w: (w not in state.model.copies[node], state.height(w), w))
+            homes[target] = node
+            state.put(node, target)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from rhino_core.errors import UnknownError
 from rhino_core.ids import VirtualNode
-from rhino_core.planning.goals import ORDER, Weight
+from rhino_core.planning.goals import Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,8 @@ class Model:
         for index, home in enumerate(self.owner):
             self.owned[home].add(index)
         counted: Mapping[Weight, Sequence[float]] = {**loads, Weight.COUNT: [1.0] * len(nodes)}
-        for weight in ORDER:
-            if weight in counted:
-                column = self.columns[weight] = array("d", counted[weight])
-                totals = self.totals[weight] = [0.0] * len(self.sites)
-                for home, value in zip(self.owner, column, strict=True):
-                    totals[home] += value
+        for weight, values in counted.items():
+            column = self.columns[weight] = array("d", values)
+            totals = self.totals[weight] = [0.0] * len(self.sites)
+            for home, value in zip(self.owner, column, strict=True):
+                totals[home] += value

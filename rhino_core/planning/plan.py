@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from rhino_core.ids import VirtualNode
-from rhino_core.planning.goals import Weight
 
 
 class Move(NamedTuple):
@@ -20,14 +18,12 @@ class Move(NamedTuple):
 
 
 class Hot(NamedTuple):
-    """A virtual node heavier than a worker's share. `worker`: where it is after the plan.
-
-    `loads`: in each weight to balance, its load and the mean of the workers.
-    """
+    """A virtual node heavier than a worker's share. `worker`: where it is after the plan. `shares`: of its load."""
 
     node: VirtualNode
     worker: str
-    loads: Mapping[Weight, tuple[float, float]]
+    load: float
+    shares: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from rhino_core.errors import PreconditionError
 from rhino_core.planning.fill import place_leavers, spread_hot
 from rhino_core.planning.goals import Goals
@@ -18,7 +16,7 @@ STEPS_PER_NODE = 2  # most steps of repair for each virtual node on a worker tha
 def propose(model: Model, goals: Goals) -> Plan:
     """The moves that reach the goals from the placement in the model.
 
-    The model stays as it is, and has all weights of the goals. Raises NoSpaceError if a virtual node that must leave
+    The model stays as it is, and has the weight of the goals. Raises NoSpaceError if a virtual node that must leave
     fits nowhere, UnknownError for unknown receivers, and PreconditionError if no worker may keep anything.
     """
     for worker in sorted(goals.receivers or ()):
@@ -48,12 +46,6 @@ def _move(state: State, node: int) -> Move:
 
 
 def _hot(state: State) -> tuple[Hot, ...]:
-    shares = [share for share in state.shares if state.goals.bands[share.weight] < math.inf]
-    return tuple(
-        Hot(
-            state.model.nodes[node],
-            state.model.sites[state.place_of(node)].worker_id,
-            {share.weight: (state.model.columns[share.weight][node], share.mean) for share in shares},
-        )
-        for node in sorted(state.hot)
-    )
+    model, column = state.model, state.column
+    places = ((node, model.sites[state.place_of(node)].worker_id) for node in sorted(state.hot))
+    return tuple(Hot(model.nodes[node], worker, column[node], column[node] / state.mean) for node, worker in places)

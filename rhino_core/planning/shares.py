@@ -12,17 +12,15 @@ from rhino_core.planning.model import Model
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share of a worker, in one weight.
+    """The share of a worker.
 
     `mean`: the best possible load if virtual nodes could be cut. `fair`: the same without `hot` virtual nodes, each
     heavier than a share, and without their workers.
     """
 
-    weight: Weight
     mean: float
     fair: float
     hot: frozenset[int]
-    workers: frozenset[int]  # that share the load; others receive nothing and have less than a share
 
 
 def receivers_of(model: Model, goals: Goals) -> list[int]:
@@ -42,8 +40,7 @@ def share_of(model: Model, weight: Weight, receivers: Sequence[int]) -> Share:
         left -= loads[worker]
         del workers[worker]
     mean = max(left, 0.0) / len(workers)
-    fair, hot = _without_hot(model, weight, workers, left, mean)
-    return Share(weight, mean, fair, hot, frozenset(workers))
+    return Share(mean, *_without_hot(model, weight, workers, left, mean))
 
 
 def _without_hot(

@@ -49,8 +49,8 @@ def placements(model: Model) -> Iterator[dict[int, int]]:
 
 
 def loads_after(model: Model, goals: Goals, placed: dict[int, int]) -> list[float]:
-    """Loads of the workers in the most important weight."""
-    column = model.columns[goals.weights[0]]
+    """Loads of the workers."""
+    column = model.columns[goals.weight]
     found = [0.0] * len(model.sites)
     for index in range(len(model.nodes)):
         found[placed.get(index, model.owner[index])] += column[index]
