@@ -194,12 +194,10 @@ class Node:
 
 
 def _greeter(settings: SidecarSettings, audit: AuditLog) -> Greeter:
-    """Without a group or other users, the mode of the socket keeps others out, so older clients need no token."""
     try:
         allowed = allowed_users(settings.allow_uid)
     except ValueError as error:
         raise InvalidSettingError(
             f"setting allow_uid = {settings.allow_uid!r}: {error}; must be names or numbers of Unix users, with commas"
         ) from None
-    strict = bool(settings.allow_uid or settings.socket_group)
-    return Greeter(allowed, audit, time.monotonic, strict=strict)
+    return Greeter(allowed, audit, time.monotonic)
