@@ -24,10 +24,9 @@ from worker_runtime.manager_link.client import ManagerClient
 from worker_runtime.manager_link.directory import Directory
 from worker_runtime.protocol.credit import GrantPool
 from worker_runtime.push.alarms import Alarms
-from worker_runtime.push.encryption import chosen
 from worker_runtime.push.links import Links
 from worker_runtime.push.listener import PushListener
-from worker_runtime.push.opening import Opening
+from worker_runtime.push.opening import Opening, chosen
 from worker_runtime.push.receiver import Receiver
 from worker_runtime.replication import Replication
 from worker_runtime.services.branching import Brancher

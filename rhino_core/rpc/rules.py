@@ -143,7 +143,6 @@ FIELDS: dict[str, Rule] = dict(
         ),
         _of(_STORE, "store"),
         _of(_ID, "checkpoint_id"),
-        _of(_SAFE_OR_NONE, "suite suites"),
         _of(_WORKER, "worker_id worker workers holders Move.target"),
         _of(
             _WORKER_OR_NONE,
@@ -218,7 +217,7 @@ LENGTHS = {
             RegisterRequest.groups HeartbeatRequest.changed HeartbeatRequest.lags GroupUpdate.groups GroupUpdate.left
             GroupUpdate.floors DescribeGroupsReply.groups
             BatchLogged.versions BatchLogged.floors BatchLogged.work CheckVersionsRequest.versions
-            CheckVersionsReply.checks BranchRequest.versions RestructureRequest.links RestructureRequest.empty
+            CheckVersionsReply.checks BranchRequest.links BranchRequest.empty
             InventoryReply.files InventoryReply.floors
             ListReply.files ListReply.modified_ms
             JobStatus.virtual_nodes DesiredLocations.locations ForgetWorkerReply.only_member
@@ -230,7 +229,6 @@ LENGTHS = {
         50_000: "ListHandoversReply.handovers ListJobsReply.jobs DescribeReply.commits",
         100: "TaskGroup.operators",
         1_000: "QueryStarted.task_groups",
-        16: "OpenPushRequest.suites",
     }.items()
     for name in names.split()
 }

@@ -60,7 +60,6 @@ _SERVICES: Mapping[str, Mapping[str, Right]] = {
         "Describe": _only(MANAGER, OPERATOR, READER),
         "StartScrub": CHANGES,
         "Branch": CHANGES,
-        "Restructure": CHANGES,
     },
     "grpc.health.v1.Health": dict.fromkeys(("Check", "List", "Watch"), Right(EVERYBODY)),
     "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": READS},
