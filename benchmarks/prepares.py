@@ -12,6 +12,7 @@ import uvloop
 from benchmarks.stateful import QUERY_NAME, Running
 from rhino.client.overview import fetch_overview
 from rhino_core.ids import StoreId, StoreVersion, Version
+from rhino_core.rpc import greeting
 from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.convert import store_version_to_pb
 from rhino_pb import common_pb2, sidecar_pb2, sidecar_pb2_grpc
@@ -55,6 +56,7 @@ async def _prepare(socket: Path, versions: list[StoreVersion]) -> list[float]:
         attach = sidecar_pb2.AttachRequest(
             client="benchmark", settings=settings, commit_timeout_s=CALL_TIMEOUT_S, protocol_version="1"
         )
+        attach.token = await asyncio.to_thread(greeting.ask, socket)
         session = await anext(aiter(stream := stub.Attach(attach, timeout=CALL_TIMEOUT_S)))
         durations = []
         for version in versions:

@@ -287,15 +287,13 @@ class ProbeSession:
 class PublishLogged:
     """Report the content of a logged batch to the replication manager.
 
-    `versions` are the ones of the batch, `floors` the oldest Spark may still load. `task_s`: seconds of the task of
-    each group, as far as they are known.
+    `versions` are the ones of the batch, `floors` the oldest Spark may still load.
     """
 
     job: str
     batch_id: int
     versions: tuple[StoreVersion, ...]
     floors: tuple[StoreVersion, ...]
-    task_s: Mapping[GroupId, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rhino_core.ids import DiskState, GroupId, ReplicaGroup, Worker
-from rhino_core.planning.correlation import CopyDecision
 
 Standing = frozenset[tuple[str, str, bool, bool]]  # of each worker: id, host, whether it is reachable, and draining
 
@@ -43,13 +42,11 @@ class WorkerSeen:
 class GroupSeen:
     """A replica group, and the bytes that each worker stores of it, whether or not it is a member.
 
-    `copy_decisions`: by worker, the reason of a copy's place, if the correlation of loads decided. After a change of
-    any of these the next view has another object.
+    After a change of any of these the next view has another object.
     """
 
     group: ReplicaGroup
     stored_bytes: Mapping[str, int]
-    copy_decisions: Mapping[str, CopyDecision] = field(default_factory=dict)
 
     @property
     def owner(self) -> str:

@@ -11,7 +11,6 @@
     ├── AlreadyThereError       the requested state already exists, or the name is taken
     ├── ConflictError           the request overlaps with an operation in progress
     ├── PreconditionError       the request is valid, but not in the present state
-    │   ├── StaleEpochError     the caller acts under an older epoch
     │   └── TooFewWorkersError  fewer live workers than the replication factor needs
     ├── AccessDeniedError       the caller is not who it must be for this call
     ├── UnavailableError        a process cannot be reached, or does not answer in time
@@ -58,15 +57,6 @@ class ConflictError(RhinoError):
 
 class PreconditionError(RhinoError):
     """The request is valid, but not in the present state."""
-
-
-class StaleEpochError(PreconditionError):
-    """The caller acted under an older epoch than the newest seen by this process."""
-
-    def __init__(self, current: object, received: object) -> None:
-        super().__init__(f"stale epoch {received}: this process has seen {current}; fetch the group again")
-        self.current = current
-        self.received = received
 
 
 class TooFewWorkersError(PreconditionError):

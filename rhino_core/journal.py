@@ -80,7 +80,7 @@ _FULL = re.compile(r"No space left|[Qq]uota exceeded")
 
 
 class Journal:
-    """JSON values under string keys. Raises UnavailableError while another process has the journal open.
+    """JSON values, or bytes, under string keys. Raises UnavailableError while another process has the journal open.
 
     `generation` identifies one opening of the journal. Every open raises it and syncs it before anything uses it. The
     first generation is the wall clock in milliseconds. So it is above every generation of a lost former journal: the
@@ -157,7 +157,7 @@ class Journal:
         """
         if generation > issued_ceiling():  # no later start of a manager could exceed it
             raise LocalProtocolError(f"generation {generation}: is not to be journalled, no manager can have issued it")
-        batch: dict[str, Any] = {_KEY_PREFIX + key: json.dumps(value) for key, value in values.items()}
+        batch: dict[str, Any] = {_KEY_PREFIX + key: _stored(value) for key, value in values.items()}
         deleted = [_KEY_PREFIX + key for key in gone]
         raised = generation > self.generation
         if not batch and not deleted and not raised:
@@ -195,20 +195,28 @@ class Journal:
 
     def get(self, key: str) -> Any:
         """Returns the value, or None."""
-        text = self._db.get(_KEY_PREFIX + key)
-        return None if text is None else json.loads(str(text))
+        stored = self._db.get(_KEY_PREFIX + key)
+        return None if stored is None else _read(stored)
 
     def items(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
         """Yields the keys with this `prefix`, in order, with their values."""
         start = _KEY_PREFIX + prefix
-        for key, text in scan(self._db, start):
+        for key, stored in scan(self._db, start):
             if not str(key).startswith(start):
                 return
-            yield str(key).removeprefix(_KEY_PREFIX), json.loads(str(text))
+            yield str(key).removeprefix(_KEY_PREFIX), _read(stored)
 
     def close(self) -> None:
         self._db.close()
         self._acknowledged.close()
+
+
+def _stored(value: Any) -> str | bytes:
+    return value if isinstance(value, bytes) else json.dumps(value)
+
+
+def _read(stored: Any) -> Any:
+    return stored if isinstance(stored, bytes) else json.loads(str(stored))
 
 
 def _next_generation(path: Path, previous: int | None) -> int:

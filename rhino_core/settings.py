@@ -265,11 +265,6 @@ class SidecarSettings:
         return {"host": host, "worker_id": host, "listen": f"{host}:{SIDECAR_PORT}"} | values | named
 
 
-def _lesser_band(what: str) -> Setting:
-    text = f"The same for the {what}, once task time is within its band. 0: these are not balanced."
-    return Setting(text, Rule("0, or 0.05 to 100", lambda value, _: value == 0 or 0.05 <= value <= 100))
-
-
 @dataclass(frozen=True, slots=True)
 class ManagerSettings:
     """Settings of the manager process: replication manager and handover manager with one journal."""
@@ -327,15 +322,6 @@ class ManagerSettings:
             NOT_NEGATIVE,
         ),
     ] = 4
-    copies_by: Annotated[
-        str,
-        Setting(
-            "What decides among workers that are equally good for a new copy. bytes: the fewest bytes. load: first "
-            "that the worker's load does not rise when that of the virtual node does, as the newest batches show. "
-            "Every 120 batches a few copies move if that is better by far.",
-            Rule("bytes or load", lambda value, _: value in ("bytes", "load"), "MEASURE"),
-        ),
-    ] = "bytes"
     forget_grace_s: Annotated[
         float,
         Setting(
@@ -360,9 +346,6 @@ class ManagerSettings:
             Rule("0.05 to 10", lambda value, _: 0.05 <= value <= 10),
         ),
     ] = 0.2
-    adaptation_rows_band: Annotated[float, _lesser_band("rows of its state")] = 0.5
-    adaptation_bytes_band: Annotated[float, _lesser_band("bytes of its state")] = 0.5
-    adaptation_count_band: Annotated[float, _lesser_band("numbers of virtual nodes")] = 1.0
     adaptation_cool_down_s: Annotated[
         float,
         Setting(

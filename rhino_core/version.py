@@ -16,12 +16,11 @@ PROTOCOL = 1
 
 
 def check_protocol(who: str, spoken: int, *, here: str) -> int:
-    """Returns the protocol version of the other side, `who`. An absent version (0) means 1.
+    """Returns the protocol version of the other side, `who`.
 
     Raises PreconditionError if it differs by more than one from ours. `here` names this process: the text may be read
     on either side.
     """
-    spoken = spoken or 1
     if abs(spoken - PROTOCOL) > 1:
         older = who if spoken < PROTOCOL else here
         raise PreconditionError(

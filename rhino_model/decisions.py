@@ -51,11 +51,10 @@ class DecidedMove(Record):
 class Decision(Record):
     """One decision about a job, or the same one several `times` in a row.
 
-    `goal`: the weight of the balance, time, rows, bytes or count; empty: none. `measured`, `expected` and `planned` are
-    imbalances: the load of the busiest worker in this weight over the mean. They are of the newest batches, of the
-    forecast, and of the forecast after the moves. `gain_s` and `cost_s` are seconds within the horizon. None: not
-    computed. `bytes_to_move`: to be copied. `hot`: virtual nodes that alone exceed a worker's share. Times ending in
-    `_ms` are wall clock: the first and the last decision of the row.
+    `measured`, `expected` and `planned` are imbalances: the task time of the busiest worker over the mean. They are of
+    the newest batches, of the forecast, and of the forecast after the moves. `gain_s` and `cost_s` are seconds within
+    the horizon. None: not computed. `bytes_to_move`: to be copied. `hot`: virtual nodes that alone exceed a worker's
+    share. Times ending in `_ms` are wall clock: the first and the last decision of the row.
     """
 
     number: int
@@ -74,11 +73,10 @@ class Decision(Record):
     handover_id: str = ""
     finished_ms: int = 0
     times: int = 1
-    goal: str = ""
 
     def is_like(self, other: Decision) -> bool:
-        """Whether both say the same about the same goal."""
-        return (self.outcome, self.goal) == (other.outcome, other.goal)
+        """Whether both say the same."""
+        return self.outcome is other.outcome
 
 
 @dataclass(frozen=True, slots=True)

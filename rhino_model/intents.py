@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rhino_core.errors import InvalidRequestError
 from rhino_core.planning.goals import Weight as Weight
@@ -52,18 +53,16 @@ class ScaleIn:
 
 @dataclass(frozen=True, slots=True)
 class Adapt:
-    """The intent of adaptation: balance of one weight within a band, besides others. Users cannot ask for it.
+    """The intent of adaptation: balance of task time within a band. Users cannot ask for it.
 
-    `band`: the part of the mean by which a worker may exceed its share of `by`. `kept`: other weights with their bands,
-    without moves of their own (`Goals.kept`).
+    `band`: the part of the mean by which a worker may exceed its share.
     """
 
-    by: Weight
     band: float
-    kept: tuple[tuple[Weight, float], ...]
+    by: ClassVar[Weight] = Weight.TIME
 
     def __str__(self) -> str:
-        return f"adaptation by {self.by.value}"
+        return "adaptation by time"
 
 
 Intent = Drain | Rebalance | ScaleOut | ScaleIn | Adapt

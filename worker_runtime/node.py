@@ -25,10 +25,9 @@ from worker_runtime.manager_link.client import ManagerClient
 from worker_runtime.manager_link.directory import Directory
 from worker_runtime.protocol.credit import GrantPool
 from worker_runtime.push.alarms import Alarms
-from worker_runtime.push.encryption import chosen
 from worker_runtime.push.links import Links
 from worker_runtime.push.listener import PushListener
-from worker_runtime.push.opening import Opening
+from worker_runtime.push.opening import Opening, chosen
 from worker_runtime.push.receiver import Receiver
 from worker_runtime.replication import Replication
 from worker_runtime.services.branching import Brancher
@@ -199,12 +198,10 @@ class Node:
 
 
 def _greeter(settings: SidecarSettings, audit: AuditLog) -> Greeter:
-    """Without a group or other users, the mode of the socket keeps others out, so older clients need no token."""
     try:
         allowed = allowed_users(settings.allow_uid)
     except ValueError as error:
         raise InvalidSettingError(
             f"setting allow_uid = {settings.allow_uid!r}: {error}; must be names or numbers of Unix users, with commas"
         ) from None
-    strict = bool(settings.allow_uid or settings.socket_group)
-    return Greeter(allowed, audit, time.monotonic, strict=strict)
+    return Greeter(allowed, audit, time.monotonic)

@@ -21,6 +21,7 @@ from rhino.testing.reaper import Reaper
 from rhino.testing.rhino_daemons import start_manager, start_sidecar, wait_manager, wait_sidecar
 from rhino_core.errors import LostError, UnavailableError
 from rhino_core.ids import BelowMinCopies, JobSettings, StoreId, StoreVersion, Version
+from rhino_core.rpc import greeting
 from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.convert import settings_to_pb, store_to_pb, store_version_to_pb, version_to_pb
 from rhino_core.security.choice import client_transport
@@ -175,6 +176,7 @@ async def attached(socket: Path, replicas: int, *, min_copies: int) -> AsyncIter
             settings=settings_to_pb(JobSettings(replicas, min_copies, BelowMinCopies.BLOCK)),
             commit_timeout_s=CALL_TIMEOUT_S,
             protocol_version="1",
+            token=await asyncio.to_thread(greeting.ask, socket),
         )
         stream = stub.Attach(request, timeout=2 * CALL_TIMEOUT_S)
         async for info in stream:

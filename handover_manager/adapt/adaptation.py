@@ -28,7 +28,7 @@ from handover_manager.adapt.windows import Batch, Windows, imbalance, node_loads
 from handover_manager.drive.handovers import Handovers
 from handover_manager.events import BatchLogged, Effect, Persist
 from handover_manager.plan.holdings import Holdings
-from handover_manager.plan.move import make_move, state_bytes
+from handover_manager.plan.move import make_move
 from handover_manager.plan.planner import DEFAULT_DEADLINE_S
 from handover_manager.plan.situation import Situation
 from handover_manager.queries.job import Job
@@ -36,9 +36,8 @@ from handover_manager.queries.jobs import Jobs
 from handover_manager.view import ClusterView
 from rhino_core.errors import RhinoError
 from rhino_core.ids import VirtualNode
-from rhino_core.planning.goals import Weight
 from rhino_model.decisions import DecidedMove, Decision, Outcome
-from rhino_model.handovers import Phase, Plan, PlannedStep, groups_of
+from rhino_model.handovers import Phase, Plan, PlannedStep
 
 BY = "adaptation"  # who asks for its handovers
 ROWS_CHANGE = 0.25  # of the input rows of a usual batch, to be journalled
@@ -113,7 +112,6 @@ class Adaptation:
         for name in ended:
             job = self._jobs.get(name)
             if job is not None and job.run.session is not None:
-                self._windows[name].measured(sizes_of(job, view))
                 self.scaling.observe(name, self._windows[name], self._usable(job, view), now)
                 effects += [*self._record_usual_rows(name, now), *self._decide(job, view, now)]
         return effects
@@ -193,10 +191,10 @@ class Adaptation:
         plan = verdict.plan
         assert plan is not None
         origins = {move.node: move.origin for move in plan.moves}
-        goal, desired = Weight(verdict.goal), {**job.map.desired, **{move.node: move.target for move in plan.moves}}
-        before, planned = (self._balance(job, view, at, goal) for at in (job.map.desired, desired))
+        desired = {**job.map.desired, **{move.node: move.target for move in plan.moves}}
+        before, planned = (self._balance(job, view, at) for at in (job.map.desired, desired))
         handover_id = self._name(now)
-        self.trial = Trial(job.job, handover_id, Stage.MOVING, origins, before, planned, goal=goal)
+        self.trial = Trial(job.job, handover_id, Stage.MOVING, origins, before, planned)
         self._budget.spend(plan.bytes_to_move, len(plan.moves), now)
         self._cool_downs.begin(origins, node_loads(self._windows[job.job].closed, self.policy.broken), now)
         noted = self._note(job.job, dataclasses.replace(verdict, outcome=Outcome.MOVING), now, handover_id)
@@ -228,36 +226,20 @@ class Adaptation:
         self.trial = dataclasses.replace(trial, stage=Stage.WATCHING, watched_until=now + WATCH_S)
         return [self._persist(now)]
 
-    def _balance(self, job: Job, view: ClusterView, desired: Mapping[VirtualNode, str], goal: Weight) -> float:
+    def _balance(self, job: Job, view: ClusterView, desired: Mapping[VirtualNode, str]) -> float:
         """The imbalance of the usual loads of all windows, with the virtual nodes on these workers."""
-        return imbalance(self._usual_loads(job, view, desired, goal))
-
-    def _usual_loads(
-        self, job: Job, view: ClusterView, desired: Mapping[VirtualNode, str], goal: Weight
-    ) -> dict[str, float]:
         workers = [name for name, seen in self._usable(job, view).workers.items() if seen.eligible]
-        return worker_loads(usual_load(self._windows[job.job].closed, goal), desired, workers)
-
-    def _breaks_time(self, trial: Trial, job: Job, view: ClusterView) -> bool:
-        """Whether a receiver of virtual nodes for a lesser goal is beyond the band of task time since."""
-        if trial.goal is Weight.TIME:
-            return False
-        loads = self._usual_loads(job, view, job.map.desired, Weight.TIME)
-        most_s = (1 + self.policy.band) * sum(loads.values()) / len(loads)
-        targets = {job.map.desired[node] for node in trial.origins if node in job.map.desired}
-        return any(loads.get(target, 0.0) > most_s for target in targets)
+        return imbalance(worker_loads(usual_load(self._windows[job.job].closed), desired, workers))
 
     def _verify(self, trial: Trial, job: Job, view: ClusterView, now: float) -> list[Effect]:
         """Compares the windows since the moves with the windows before."""
         if len(self._windows[job.job].closed) < self.policy.trial_windows:
             return []
         former = {**job.map.desired, **{node: at for node, at in trial.origins.items() if node in job.map.desired}}
-        after, without = (self._balance(job, view, at, trial.goal) for at in (job.map.desired, former))
-        what = f"imbalance of {trial.goal.value} {after:.2f}, was {trial.before:.2f}"
+        after, without = (self._balance(job, view, at) for at in (job.map.desired, former))
+        what = f"imbalance of time {after:.2f}, was {trial.before:.2f}"
         told = f"{what}, {trial.planned:.2f} was planned, {without:.2f} without the moves"
-        if self._breaks_time(trial, job, view):
-            told = f"{told}; but task time is beyond its band since"
-        elif trial.helped(after, without):
+        if trial.helped(after, without):
             return self._end(trial, Outcome.HELPED, told, now)
         nodes = {node: worker for node, worker in trial.origins.items() if node in job.map.nodes}
         back = {n: worker for n, worker in nodes.items() if view.reachable(worker) and not view.draining(worker)}
@@ -275,7 +257,7 @@ class Adaptation:
         handover_id = self._name(now)
         self.trial = dataclasses.replace(trial, stage=Stage.RETURNING, handover_id=handover_id)
         self._budget.spend(plan.bytes_to_move, len(moves), now)
-        verdict = Verdict(Outcome.RETURNING, told, after, trial.before, trial.planned, plan=plan, goal=trial.goal.value)
+        verdict = Verdict(Outcome.RETURNING, told, after, trial.before, trial.planned, plan=plan)
         begun = self._start(handover_id, plan, DEFAULT_DEADLINE_S, view, now, BY)
         return [*self._note(job.job, verdict, now, handover_id), self._persist(now), *begun]
 
@@ -286,7 +268,7 @@ class Adaptation:
         windows = self._windows.get(trial.job)
         if windows is not None and outcome is not Outcome.HELPED:  # its windows show the map that stays
             windows.clear()
-        verdict = Verdict(outcome, why, goal=trial.goal.value)
+        verdict = Verdict(outcome, why)
         return [*self._note(trial.job, verdict, now, trial.handover_id), self._persist(now)]
 
     def _name(self, now: float) -> str:
@@ -311,7 +293,6 @@ class Adaptation:
                 moves=tuple(DecidedMove(move.node.name, move.origin, move.target) for move in moves),
                 hot=verdict.hot,
                 handover_id=handover_id,
-                goal=verdict.goal,
             )
         )
 
@@ -327,9 +308,3 @@ class Adaptation:
             return []
         self._usual_rows[job] = usual
         return [self._persist(now)]
-
-
-def sizes_of(job: Job, view: ClusterView) -> dict[VirtualNode, float]:
-    """Bytes of state of the virtual nodes with known groups."""
-    seen = {node: view.known(groups_of(node, operators)) for node, operators in job.map.nodes.items()}
-    return {node: float(state_bytes(groups)) for node, groups in seen.items() if groups}

@@ -1,55 +1,33 @@
-"""The candidate plans of adaptation for a goal."""
+"""The plan of adaptation for its goal."""
 
 from __future__ import annotations
 
 import dataclasses
 import heapq
-from collections.abc import Iterator, Sequence
 
 from handover_manager.adapt.budget import Left
-from handover_manager.adapt.goal import KEPT_PART, Goal
+from handover_manager.adapt.goal import Goal
 from handover_manager.plan.planner import make_plan
 from handover_manager.plan.situation import Situation
 from handover_manager.plan.work import Work
 from rhino_core.errors import AlreadyThereError
 from rhino_core.ids import VirtualNode
-from rhino_core.planning.goals import Weight
 from rhino_model.handovers import Move, Plan, PlannedStep
 from rhino_model.intents import Adapt, Request
 
 
-def best_plan(job: str, situation: Situation, goals: Sequence[Goal], goal: Goal) -> Plan | None:
-    """The best plan for one goal; None: none is of use.
-
-    A plan for the most important goal breaks the bands of others only if it cannot do without. Raises RhinoError if
-    nothing can be planned.
-    """
-    for intent in _intents(goals, goal):
-        try:
-            plan = make_plan(Request(job, intent=intent), job, situation)
-        except AlreadyThereError:
-            continue
-        if not goal.leads or goal.gains(plan):
-            return plan
-    return None
+def best_plan(job: str, situation: Situation, goal: Goal) -> Plan | None:
+    """The best plan for the goal; None: none is of use. Raises RhinoError if nothing can be planned."""
+    try:
+        plan = make_plan(Request(job, intent=Adapt(goal.aim)), job, situation)
+    except AlreadyThereError:
+        return None
+    return plan if goal.gains(plan) else None
 
 
-def work_of(goals: Sequence[Goal]) -> dict[VirtualNode, Work]:
-    """The expected rows and task time of each virtual node: the basis of plans. Without rows if these are not known."""
-    loads = {goal.weight: goal.loads for goal in goals}
-    rows = loads.get(Weight.ROWS, {})
-    times_s = loads[Weight.TIME].items()
-    return {node: Work(round(rows[node]) if node in rows else None, seconds) for node, seconds in times_s}
-
-
-def _intents(goals: Sequence[Goal], goal: Goal) -> Iterator[Adapt]:
-    """Moves for one goal, the best kind of plan first. One for a lesser goal leaves room in the bands before it."""
-    rank = goals.index(goal)
-    kept = [(other.weight, other.band * (KEPT_PART if at < rank else 1.0)) for at, other in enumerate(goals)]
-    del kept[rank]
-    yield Adapt(goal.weight, goal.aim, tuple(kept))
-    if goal.leads and kept:
-        yield Adapt(goal.weight, goal.aim, ())
+def work_of(goal: Goal) -> dict[VirtualNode, Work]:
+    """The expected task time of each virtual node: the basis of plans."""
+    return {node: Work(None, seconds) for node, seconds in goal.loads.items()}
 
 
 def part_of(plan: Plan, goal: Goal, left: Left) -> Plan | None:

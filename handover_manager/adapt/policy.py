@@ -5,10 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from rhino_core.planning.goals import ORDER, Weight
 from rhino_core.settings import ManagerSettings
-
-LESSER_COST = 0.01
 
 
 class Mode(enum.Enum):
@@ -25,9 +22,7 @@ class Policy:
 
     A window is `window_batches` batches of a query. The busiest worker may exceed the mean task time of the workers by
     the part `band`. It has to do so in `broken` of the newest `windows`. A plan's saving within `horizon_s` has to
-    exceed its cost. The same for rows and bytes of state and the count of virtual nodes, within bands of their own,
-    once time is within its band. Such a plan saves no time, so it may cost LESSER_COST of the horizon at most. A band
-    of 0: the weight is not balanced.
+    exceed its cost.
 
     A moved virtual node stays for `cool_down_s`. All plans of an hour together move no more than `hourly_bytes` and
     `hourly_moves`. After a move, `trial_windows` windows show whether it has helped. Fewer workers are wanted only when
@@ -46,15 +41,6 @@ class Policy:
     hourly_bytes: int = 64 << 30
     hourly_moves: int = 256
     trial_windows: int = 2
-    rows_band: float = 0.5
-    bytes_band: float = 0.5
-    count_band: float = 1.0
-
-    @property
-    def bands(self) -> dict[Weight, float]:
-        """The band of each balanced weight, the most important first."""
-        bands = dict(zip(ORDER, (self.band, self.rows_band, self.bytes_band, self.count_band), strict=True))
-        return {weight: band for weight, band in bands.items() if band > 0}
 
 
 def policy_of(settings: ManagerSettings) -> Policy:
@@ -66,7 +52,4 @@ def policy_of(settings: ManagerSettings) -> Policy:
         catch_up_s=settings.adaptation_catch_up_s,
         hourly_bytes=settings.adaptation_hourly_bytes,
         hourly_moves=settings.adaptation_hourly_moves,
-        rows_band=settings.adaptation_rows_band,
-        bytes_band=settings.adaptation_bytes_band,
-        count_band=settings.adaptation_count_band,
     )

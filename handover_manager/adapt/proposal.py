@@ -11,18 +11,16 @@ from handover_manager.adapt.budget import Left
 from handover_manager.adapt.cool_downs import CoolDown
 from handover_manager.adapt.goal import Goal, Verdict
 from handover_manager.adapt.plans import best_plan, part_of, work_of
-from handover_manager.adapt.policy import LESSER_COST, Policy
+from handover_manager.adapt.policy import Policy
 from handover_manager.adapt.windows import Window, forecast, imbalance, node_loads, usual_load, worker_loads
 from handover_manager.plan.situation import Situation
 from rhino_core.errors import RhinoError
 from rhino_core.ids import VirtualNode
 from rhino_model.decisions import Outcome
 from rhino_model.handovers import Move, Plan
-from rhino_model.intents import Weight
 
 COPY_COST = 0.1  # seconds that a second of copying costs: it takes disk and network from batches
 BATCH_S = 1.0  # assumed for a query whose batches nobody has timed
-NEARER_MIN = 0.5  # a plan for rows, bytes or count brings them nearer to the band by this part of what they exceed it
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,69 +48,50 @@ def judge(query: Situated, policy: Policy) -> Verdict:
     windows = query.windows
     if len(windows) < policy.broken:
         return Verdict(Outcome.TOO_FEW, f"{len(windows)} of {policy.broken} windows so far")
-    return _judge_load(query, policy)
+    goal = _goal(query, policy)
+    reached = goal.reached(policy.broken)
+    return goal.verdict(Outcome.BALANCED, reached) if reached else _judge_plan(query, policy, goal)
 
 
-def _judge_load(query: Situated, policy: Policy) -> Verdict:
-    """The verdict about the most important unreached goal. Others wait until time is within its band."""
-    goals = _goals(query, policy)
-    lead = goals[0]
-    reached = lead.reached(policy.broken)
-    if not reached:
-        return _judge_plan(query, policy, goals, lead)
-    if lead.is_within(policy.broken):
-        for goal in goals[1:]:
-            if not goal.reached(policy.broken):
-                return _judge_plan(query, policy, goals, goal)
-    return lead.verdict(Outcome.BALANCED, reached)
-
-
-def _goals(query: Situated, policy: Policy) -> list[Goal]:
-    """The goals, the most important first: time, and weights known in as many windows as have to be beyond a band."""
+def _goal(query: Situated, policy: Policy) -> Goal:
+    """The balance of task time, as the windows show it."""
     workers = [name for name, seen in query.situation.view.workers.items() if seen.eligible]
-    found = list[Goal]()
-    for weight, band in policy.bands.items():
-        known = [window for window in query.windows if weight is Weight.TIME or window.of(weight)]
-        if len(known) >= policy.broken and known[-1] is query.windows[-1]:
-            errors = [window.error_of(weight) for window in known]
-            loads = forecast([window.of(weight) for window in known], policy.broken, errors)
-            ratios = [imbalance(worker_loads(window.of(weight), window.desired, workers)) for window in known]
-            usual = usual_load(known, weight)
-            found.append(Goal(weight, band, loads, query.situation.desired, workers, ratios, usual))
-    return found
+    windows = query.windows
+    loads = forecast([window.load_s for window in windows], policy.broken, [window.error_s for window in windows])
+    ratios = [imbalance(worker_loads(window.load_s, window.desired, workers)) for window in windows]
+    return Goal(policy.band, loads, query.situation.desired, workers, ratios, usual_load(windows))
 
 
-def _judge_plan(query: Situated, policy: Policy, goals: Sequence[Goal], goal: Goal) -> Verdict:
-    base = goal.verdict(Outcome.NOTHING_BETTER, "")
-    moving_on = _moving_on(query, policy) if goal.leads else {}
+def _judge_plan(query: Situated, policy: Policy, goal: Goal) -> Verdict:
+    base, moving_on = goal.verdict(Outcome.NOTHING_BETTER, ""), _moving_on(query, policy)
     pinned = frozenset(query.cooling.keys() - moving_on.keys())
-    situation = dataclasses.replace(query.situation, work=work_of(goals), pinned=pinned, barred=moving_on)
+    situation = dataclasses.replace(query.situation, work=work_of(goal), pinned=pinned, barred=moving_on)
     try:
-        plan = best_plan(query.job, situation, goals, goal)
-        wanted = () if plan is not None or not query.cooling else _wanted(query, situation, goals, goal)
+        plan = best_plan(query.job, situation, goal)
+        wanted = () if plan is not None or not query.cooling else _wanted(query, situation, goal)
     except RhinoError as error:
         return dataclasses.replace(base, why=str(error))
     if plan is None:
         return _nothing_better(base, goal, wanted)
-    found = _judged(query, policy, goals, goal, plan)
+    found = _judged(query, policy, goal, plan)
     if found.outcome is not Outcome.WOULD_MOVE or query.left.covers(plan.bytes_to_move, len(plan.moves)):
         return found
-    return _part(query, policy, goals, goal, found)
+    return _part(query, policy, goal, found)
 
 
-def _judged(query: Situated, policy: Policy, goals: Sequence[Goal], goal: Goal, plan: Plan) -> Verdict:
+def _judged(query: Situated, policy: Policy, goal: Goal, plan: Plan) -> Verdict:
     """The verdict about one plan, whatever the budget is."""
     plan, base = query.predict(plan), goal.verdict(Outcome.NOTHING_BETTER, "")
     found = dataclasses.replace(base, planned=imbalance(goal.expected(plan)), cost_s=_cost_s(plan, query))
-    return _by_time(query, policy, goal, found, plan) if goal.leads else _by_lesser(policy, goals, goal, found, plan)
+    return _by_time(query, policy, goal, found, plan)
 
 
-def _part(query: Situated, policy: Policy, goals: Sequence[Goal], goal: Goal, whole: Verdict) -> Verdict:
+def _part(query: Situated, policy: Policy, goal: Goal, whole: Verdict) -> Verdict:
     """The part of a plan within the budget, if it is worth while."""
     assert whole.plan is not None
     left, count, size = query.left, len(whole.plan.moves), whole.plan.bytes_to_move
     part = part_of(whole.plan, goal, left)
-    found = _judged(query, policy, goals, goal, part) if part is not None and goal.gains(part) else None
+    found = _judged(query, policy, goal, part) if part is not None and goal.gains(part) else None
     if found is not None and found.outcome is Outcome.WOULD_MOVE:
         return dataclasses.replace(found, why=f"{found.why}; for all {count} moves the hour has too little left")
     why = f"{count} moves with {size} bytes: this hour has {left.moves} moves and {left.bytes} bytes left"
@@ -131,27 +110,8 @@ def _by_time(query: Situated, policy: Policy, goal: Goal, found: Verdict, plan: 
     return _would_move(found, plan)
 
 
-def _by_lesser(policy: Policy, goals: Sequence[Goal], goal: Goal, found: Verdict, plan: Plan) -> Verdict:
-    """Whether the plan brings its weight much nearer to the band, breaks no more important one, and is cheap."""
-    assert found.planned is not None
-    assert found.expected is not None
-    assert found.cost_s is not None
-    limit, what = 1 + goal.band, goal.weight.value
-    if found.planned - limit > (1 - NEARER_MIN) * (found.expected - limit):
-        why = f"the best plan lowers the imbalance of {what} from {found.expected:.2f} to {found.planned:.2f} only"
-        return dataclasses.replace(found, why=why)
-    broken = [other.weight.value for other in goals[: goals.index(goal)] if not other.keeps(plan)]
-    if broken:
-        return dataclasses.replace(found, why=f"the best plan by {what} would use up the band of {broken[0]}")
-    allowed_s = LESSER_COST * policy.horizon_s
-    if found.cost_s > allowed_s:
-        why = f"it would cost {found.cost_s:.1f} s, and balance of {what} may cost {allowed_s:.1f} s"
-        return dataclasses.replace(found, outcome=Outcome.NOT_WORTH, why=why)
-    return _would_move(found, plan)
-
-
 def _would_move(found: Verdict, plan: Plan) -> Verdict:
-    what = f"the imbalance of {found.goal} from {found.expected:.2f} to {found.planned:.2f}"
+    what = f"the imbalance of time from {found.expected:.2f} to {found.planned:.2f}"
     why = f"{_count(plan.moves)} would lower {what}"
     return dataclasses.replace(found, outcome=Outcome.WOULD_MOVE, why=why, plan=plan)
 
@@ -163,9 +123,9 @@ def _moving_on(query: Situated, policy: Policy) -> dict[VirtualNode, frozenset[s
     return {node: frozenset(one.left) for node, one in cooling if node in now and one.may_move_on(now[node])}
 
 
-def _wanted(query: Situated, situation: Situation, goals: Sequence[Goal], goal: Goal) -> tuple[VirtualNode, ...]:
+def _wanted(query: Situated, situation: Situation, goal: Goal) -> tuple[VirtualNode, ...]:
     """The virtual nodes kept from a move by a recent one."""
-    plan = best_plan(query.job, dataclasses.replace(situation, pinned=frozenset(), barred={}), goals, goal)
+    plan = best_plan(query.job, dataclasses.replace(situation, pinned=frozenset(), barred={}), goal)
     return () if plan is None else tuple(move.node for move in plan.moves if move.node in query.cooling)
 
 
@@ -176,8 +136,7 @@ def _nothing_better(base: Verdict, goal: Goal, wanted: Collection[VirtualNode]) 
         why = f"{which} would move, but moved a short time ago"
         return dataclasses.replace(base, outcome=Outcome.COOLING_DOWN, why=why)
     hot = f": {', '.join(base.hot)} alone exceed a worker's share" if base.hot else ""
-    enough = f" by {goal.least_fall:.2f}" if goal.leads else ""
-    why = f"no plan lowers the peak of {base.goal}{enough}{hot}"
+    why = f"no plan lowers the peak of time by {goal.least_fall:.2f}{hot}"
     return dataclasses.replace(base, outcome=Outcome.NOTHING_BETTER, why=why)
 
 

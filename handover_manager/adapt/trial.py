@@ -11,7 +11,6 @@ from typing import NamedTuple
 from handover_manager.adapt.budget import Spent
 from handover_manager.adapt.cool_downs import Frozen
 from rhino_core.ids import VirtualNode
-from rhino_core.planning.goals import Weight
 from rhino_core.records import Record
 
 TRIAL_KEY = "handover_manager/adaptation/plan"
@@ -28,8 +27,7 @@ class Stage(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """`origins`: the former worker of each moved virtual node. `before` and `planned`: imbalances of usual loads in
-    `goal`.
+    """`origins`: the former worker of each moved virtual node. `before` and `planned`: imbalances of usual loads.
 
     `watched_until`: the monotonic time at which the watch ends, even without new windows.
     """
@@ -41,7 +39,6 @@ class Trial:
     before: float
     planned: float
     watched_until: float = math.inf
-    goal: Weight = Weight.TIME
 
     def helped(self, after: float, without: float) -> bool:
         """Whether the measured imbalance `after` is better by enough: than before, or than without the moves.
@@ -66,7 +63,6 @@ class TrialRecord(Record):
     origins: tuple[Origin, ...]
     before: float
     planned: float
-    goal: Weight = Weight.TIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +80,10 @@ class AdaptationRecord(Record):
 
 def record_of_trial(trial: Trial) -> TrialRecord:
     origins = tuple(Origin(node.task_group, node.partition, worker) for node, worker in sorted(trial.origins.items()))
-    figures = trial.before, trial.planned, trial.goal
-    return TrialRecord(trial.job, trial.handover_id, trial.stage, origins, *figures)
+    return TrialRecord(trial.job, trial.handover_id, trial.stage, origins, trial.before, trial.planned)
 
 
 def trial_of_record(record: TrialRecord, watched_until: float) -> Trial:
     origins = {VirtualNode(record.job, o.task_group, o.partition): o.worker for o in record.origins}
-    figures = record.before, record.planned, watched_until, record.goal
+    figures = record.before, record.planned, watched_until
     return Trial(record.job, record.handover_id, record.stage, origins, *figures)

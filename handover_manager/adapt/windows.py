@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import sqrt
 from statistics import fmean, median, variance
@@ -17,7 +17,6 @@ from typing import NamedTuple
 from handover_manager.adapt.lag import Lags
 from handover_manager.plan.work import Work
 from rhino_core.ids import VirtualNode
-from rhino_core.planning.goals import Weight
 from rhino_model.loads import SourceLag
 
 ROWS_KEPT = 32  # windows whose input rows are kept: a backlog may last long
@@ -34,8 +33,8 @@ class Window:
 
     `load_s`, `peak_s`: the mean and the longest task time of each virtual node, in seconds. `desired`: the worker of
     each. `rows`: the most input rows of a batch. `batch_s`: the longest batch, in seconds. Both are 0 if the driver
-    does not report them. `trigger_s`: the trigger interval in seconds; 0: none. `state`: the weights of each virtual
-    node at the end, except time and weights not known of all. `error_s`: the standard errors of `load_s`.
+    does not report them. `trigger_s`: the trigger interval in seconds; 0: none. `error_s`: the standard errors of
+    `load_s`.
     """
 
     load_s: Mapping[VirtualNode, float]
@@ -44,16 +43,7 @@ class Window:
     rows: int = 0
     batch_s: float = 0.0
     trigger_s: float = 0.0
-    state: Mapping[Weight, Mapping[VirtualNode, float]] = field(default_factory=dict)
     error_s: Mapping[VirtualNode, float] = field(default_factory=dict)
-
-    def of(self, weight: Weight) -> Mapping[VirtualNode, float]:
-        """The load of each virtual node in a weight. Empty if it is not known."""
-        return self.load_s if weight is Weight.TIME else self.state.get(weight, {})
-
-    def error_of(self, weight: Weight) -> Mapping[VirtualNode, float]:
-        """The standard error of the load of each virtual node. Empty: the loads are exact, or nothing is known."""
-        return self.error_s if weight is Weight.TIME else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +122,6 @@ class Windows:
             known += [self._former_rows] * (ROWS_KEPT - len(self._rows))
         return median(known) if known else 0.0
 
-    def measured(self, sizes: Mapping[VirtualNode, float]) -> None:
-        """Adds the bytes of state to the newest window, if they are known of all of its virtual nodes."""
-        if not self.closed:  # they were cleared because a handover has ended since
-            return
-        newest = self.closed[-1]
-        if newest.load_s.keys() <= sizes.keys():
-            state = {**newest.state, Weight.BYTES: {node: sizes[node] for node in newest.load_s}}
-            self.closed[-1] = replace(newest, state=state)
-
     def clear(self) -> None:
         """Drops all windows: they are out of date."""
         self.closed.clear()
@@ -156,18 +137,13 @@ def _close(batches: Sequence[Batch], desired: Mapping[VirtualNode, str]) -> Wind
     peak_s = {node: max(times) for node, times in tasks_s.items()}
     error_s = {node: sqrt(variance(times) / len(times)) for node, times in tasks_s.items() if len(times) > 1}
     rows, batch_s = max(batch.rows for batch in batches), max(batch.batch_s for batch in batches)
-    newest = {node: work.rows for batch in batches for node, work in batch.work.items()}
-    state: dict[Weight, dict[VirtualNode, float]] = {Weight.COUNT: dict.fromkeys(newest, 1.0)}
-    known = {node: float(count) for node, count in newest.items() if count is not None}
-    if len(known) == len(newest):
-        state[Weight.ROWS] = known
-    return Window(load_s, peak_s, dict(desired), rows, batch_s, batches[-1].trigger_s, state, error_s)
+    return Window(load_s, peak_s, dict(desired), rows, batch_s, batches[-1].trigger_s, error_s)
 
 
 def worker_loads(
     load_s: Mapping[VirtualNode, float], desired: Mapping[VirtualNode, str], workers: Collection[str]
 ) -> dict[str, float]:
-    """Seconds of tasks a batch, or the load in another weight, on each of `workers` and on other desired ones."""
+    """Seconds of tasks a batch, on each of `workers` and on other desired ones."""
     loads = dict.fromkeys(workers, 0.0)
     for node, seconds in load_s.items():
         if node in desired:
@@ -181,9 +157,9 @@ def imbalance(loads: Mapping[str, float]) -> float:
     return max(loads.values()) * len(loads) / total if total > 0 else 1.0
 
 
-def usual_load(windows: Sequence[Window], weight: Weight = Weight.TIME) -> dict[VirtualNode, float]:
-    """The load of each virtual node of the newest window in a weight: the median of the windows."""
-    loads = [window.of(weight) for window in windows]
+def usual_load(windows: Sequence[Window]) -> dict[VirtualNode, float]:
+    """The load of each virtual node of the newest window: the median of the windows."""
+    loads = [window.load_s for window in windows]
     return {node: median([load[node] for load in loads if node in load]) for node in loads[-1]}
 
 

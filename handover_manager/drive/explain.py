@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from handover_manager.drive.handover import DrivenHandover
@@ -11,7 +10,6 @@ from handover_manager.queries.job import Job
 from handover_manager.view import ClusterView, GroupSeen
 from rhino_core.errors import UnknownError
 from rhino_core.ids import DiskState, VirtualNode
-from rhino_core.text import duration
 from rhino_model.handovers import Explanation, Move, Phase, groups_of
 
 
@@ -28,7 +26,7 @@ def explain(job: Job, node: VirtualNode, handovers: Iterable[DrivenHandover], vi
         *_running(moved),
         *_last(moved),
         _actual(job, node, desired, actual),
-        *(line for seen in known for line in (_group(seen, view), *_copies(seen, view))),
+        *(_group(seen, view) for seen in known),
     ]
     return Explanation(job.job, node.name, desired, actual, tuple(reasons))
 
@@ -100,28 +98,6 @@ def _group(seen: GroupSeen, view: ClusterView) -> str:
     beyond = len(members) > group.settings.replication_factor + 1
     longer = ": longer than asked for, as under a handover or a drain" if beyond else ""
     return f"group {group.group}, epoch {group.epoch}, {length}{longer}: {' > '.join(members)}"
-
-
-def _copies(seen: GroupSeen, view: ClusterView) -> Iterable[str]:
-    """The correlation that decided about a copy, if one did (docs/design/placement.md, copies by correlation)."""
-    for member in seen.group.members[1:]:
-        found = seen.copy_decisions.get(member.worker.worker_id)
-        if found is None:
-            continue
-        ago = f" {duration(max(view.asked_at - found.at, 0.0))} ago" if math.isfinite(view.asked_at) else ""
-        parts = [f"correlation with the load there {found.chosen.correlation:+.2f}"]
-        if found.origin is not None:
-            what = f"moved there from {found.origin.worker} by load{ago}"
-            gain = found.origin.correlation - found.chosen.correlation
-            parts.append(f"with that on {found.origin.worker} {found.origin.correlation:+.2f}")
-            parts.append(f"gain {gain:.2f}, needed {found.needed:.2f} (standard error {found.error:.2f})")
-        else:
-            what = f"chosen by load{ago}"
-            parts.append(f"standard error {found.error:.2f}")
-        if found.other is not None:
-            beyond = ", with more than its share of copies by load" if found.other.beyond else ""
-            parts.append(f"next best {found.other.worker} {found.other.correlation:+.2f}{beyond}")
-        yield f"copy of {seen.group.group} on {found.chosen.worker}, {what}: {'; '.join(parts)}"
 
 
 def _state(worker: str, view: ClusterView) -> str:

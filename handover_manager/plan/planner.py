@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from handover_manager.plan.matching import matchings
 from handover_manager.plan.move import is_there, make_move
 from handover_manager.plan.situation import Situation
 from handover_manager.plan.targets import choose_targets
@@ -156,9 +155,16 @@ def steps_of(moves: Sequence[Move], strategy: Strategy) -> tuple[tuple[Move, ...
 
 
 def matched(moves: Sequence[Move]) -> tuple[tuple[Move, ...], ...]:
-    """As many steps as the busiest worker has virtual nodes to send or to receive. Fewer are impossible."""
-    waiting: dict[tuple[str, str], list[Move]] = {}
+    """Steps in which no worker sends twice or receives twice. Each move is in the first step with room for it."""
+    steps: list[list[Move]] = []
+    sending, receiving = Counter[str](), Counter[str]()  # a bit for each step in which the worker does so
     for move in moves:
-        waiting.setdefault((move.origin, move.target), []).append(move)
-    counts = {pair: len(group) for pair, group in waiting.items()}
-    return tuple(tuple(waiting[pair].pop(0) for pair in pairs) for pairs in matchings(counts))
+        busy = sending[move.origin] | receiving[move.target]
+        free = ~busy & (busy + 1)  # the lowest bit that is not set
+        step = free.bit_length() - 1
+        if step == len(steps):
+            steps.append([])
+        steps[step].append(move)
+        sending[move.origin] |= free
+        receiving[move.target] |= free
+    return tuple(map(tuple, steps))

@@ -14,31 +14,20 @@ from rhino_core.errors import ConflictError, PreconditionError, UnavailableError
 from rhino_core.ids import VirtualNode
 from rhino_core.planning.goals import Goals
 from rhino_core.planning.model import Model, Site
-from rhino_core.planning.plan import Plan
-from rhino_core.planning.propose import explain_all, propose
+from rhino_core.planning.plan import Hot
+from rhino_core.planning.propose import propose
 from rhino_model.handovers import HotNode
 from rhino_model.intents import Adapt, Drain, Intent, Rebalance, ScaleIn, ScaleOut, Weight
 
 HOT_BYTES_MIN = 64 << 20  # less state is copied within seconds wherever it lies: no imbalance of it is worth a line
 
 
-def hot_nodes(plan: Plan, goals: Goals) -> tuple[HotNode, ...]:
-    """Those of the plan's certificate, the heaviest first. Each is named once: by the most important weight."""
-    model, found = plan.model, list[HotNode]()
-    for node in plan.certificate.hot:
-        index = model.node_index[node]
-        site = model.sites[plan.placed.get(index, model.owner[index])]
-        weights = [w for w in goals.weights if w is not Weight.COUNT and goals.bands[w] < math.inf]
-        shares = {
-            w: model.columns[w][index] / bound.mean
-            for w in weights
-            if (bound := plan.certificate.bounds[w]).mean
-            and (w is not Weight.BYTES or model.columns[w][index] >= HOT_BYTES_MIN)
-        }
-        by = next((weight for weight, share in shares.items() if share > 1), None)
-        if by is not None and site is not None:
-            found.append(HotNode(node, site.worker_id, by, shares[by]))
-    return tuple(sorted(found, key=lambda hot: (-hot.shares, hot.node)))
+def hot_nodes(hot: Iterable[Hot], by: Weight) -> tuple[HotNode, ...]:
+    """Those of a plan that balances this weight, the heaviest first."""
+    least = HOT_BYTES_MIN if by is Weight.BYTES else 0
+    named = [one for one in hot if by is not Weight.COUNT and one.load >= least]
+    named.sort(key=lambda one: (-one.shares, one.node))
+    return tuple(HotNode(one.node, one.worker, by, one.shares) for one in named)
 
 
 # A worker at most this part above the mean is not worth another move. Task times vary by that much anyway.
@@ -74,13 +63,11 @@ def choose_targets(intent: Intent, situation: Situation) -> Chosen:
             return _off(workers, situation, room)
         case Rebalance(by):
             _check_anybody(room)
-            return _proposed(model_of(situation, by, room), Goals({by: SLACK[by]}, pinned=situation.pinned))
-        case Adapt(by, band, kept):
+            return _proposed(model_of(situation, by, room), Goals(by, SLACK[by], pinned=situation.pinned))
+        case Adapt(band):
             _check_anybody(room)
-            bands = {**dict(kept), by: band}
-            weights = frozenset(weight for weight, _ in kept)
-            goals = Goals(bands, pinned=situation.pinned, barred=situation.barred, kept=weights)
-            return _proposed(model_of(situation, by, room, kept=goals.kept), goals)
+            goals = Goals(Weight.TIME, band, pinned=situation.pinned, barred=situation.barred)
+            return _proposed(model_of(situation, Weight.TIME, room), goals)
         case ScaleOut(workers, by):
             _check_known(workers, view)
             closed = [worker for worker in workers if worker not in room]
@@ -88,7 +75,7 @@ def choose_targets(intent: Intent, situation: Situation) -> Chosen:
                 raise UnavailableError(
                     f"workers {', '.join(closed)} take nothing: not live, draining, or their disk is full or failing"
                 )
-            goals = Goals({by: SLACK[by]}, receivers=frozenset(workers))
+            goals = Goals(by, SLACK[by], receivers=frozenset(workers))
             return _proposed(model_of(situation, by, room), goals)
 
 
@@ -101,7 +88,7 @@ def _off(leaving: tuple[str, ...], situation: Situation, room: Mapping[str, int]
     staying = {worker: size for worker, size in room.items() if worker not in leaving}
     _check_anybody(staying)
     model = model_of(situation, Weight.BYTES, staying, frozenset(leaving))
-    return _proposed(model, Goals({Weight.BYTES: math.inf}))
+    return _proposed(model, Goals(Weight.BYTES, math.inf))
 
 
 def _check_known(workers: Iterable[str], view: ClusterView) -> None:
@@ -120,9 +107,7 @@ def _check_anybody(room: Mapping[str, int]) -> None:
 
 def _proposed(model: Model, goals: Goals) -> Chosen:
     plan = propose(model, goals)
-    reasons = explain_all(plan, goals)
-    moves = ((index, plan.move_of(index)) for index in sorted(plan.placed))
-    return Chosen({move.node: Choice(move.target, reasons[index].why) for index, move in moves}, hot_nodes(plan, goals))
+    return Chosen({move.node: Choice(move.target, move.why) for move in plan.moves}, hot_nodes(plan.hot, goals.weight))
 
 
 def model_of(
@@ -130,19 +115,19 @@ def model_of(
     by: Weight,
     room: Mapping[str, int],
     leaving: frozenset[str] = frozenset(),
-    kept: frozenset[Weight] = frozenset(),
 ) -> Model:
     """The workers of `room`, the ones to be emptied, and the virtual nodes with state on any of them.
 
     `room` is in bytes for each eligible worker. If workers are to be emptied, only their virtual nodes move. The model
-    then has copies of these only, and no more than the sizes of the others. `kept`: weights needed besides; an
-    unreported weight of a virtual node is 0.
+    then has copies of these only, and no more than the sizes of the others.
     """
     view, model = situation.view, Model()
-    for worker in sorted({*room, *leaving}):
-        at, stays = view.workers[worker].worker, worker in room
-        place = (at.host, at.zone, at.rack)
-        model.put_worker(Site(worker, *place, room_bytes=room.get(worker, 0), stays=stays, takes=stays))
+    model.put_workers(
+        [
+            Site(worker, view.workers[worker].worker.zone, room.get(worker, 0), stays=worker in room)
+            for worker in sorted({*room, *leaving})
+        ]
+    )
     placed = _placed(situation)
     if by in (Weight.ROWS, Weight.TIME):
         check_reported([node for node, _, _ in placed], situation.work, by.value)
@@ -157,16 +142,17 @@ def model_of(
     model.put_nodes(
         nodes,
         [found.worker for found in placed],
-        _loads(placed, kept | {by}, situation.work),
+        _loads(placed, by, situation.work),
         [copies.get(node, ()) for node in nodes],
+        {found.node: lacking for found in moving if (lacking := _lacking(found, model))},
     )
-    for found in moving:
-        near = found.holding.near()
-        lacking = {name: float(size) for name, size in near.lacking.items() if name in model.worker_index}
-        lacking.pop(found.worker, None)
-        if lacking:
-            model.hold(found.node, copies[found.node], lacking)
     return model
+
+
+def _lacking(placed: _Placed, model: Model) -> dict[str, float]:
+    """The missing bytes of other workers of the model with a part of the virtual node."""
+    others = placed.holding.near().lacking.items()
+    return {name: float(size) for name, size in others if name in model.worker_index and name != placed.worker}
 
 
 class _Placed(NamedTuple):
@@ -189,14 +175,11 @@ def _placed(situation: Situation) -> list[_Placed]:
     return found
 
 
-def _loads(
-    placed: Iterable[_Placed], weights: frozenset[Weight], work: Mapping[VirtualNode, Work]
-) -> Mapping[Weight, Sequence[float]]:
-    """The bytes, and the weights to balance. An empty virtual node counts a little: a young job is also spread."""
-    loads: dict[Weight, Sequence[float]] = {Weight.BYTES: [max(found.holding.size_bytes, 1) for found in placed]}
-    reported = [work.get(found.node) for found in placed]
-    if Weight.ROWS in weights:
-        loads[Weight.ROWS] = [0.0 if found is None else max(found.rows or 0, 1) for found in reported]
-    if Weight.TIME in weights:
-        loads[Weight.TIME] = [0.0 if found is None else max(found.task_s, 1e-6) for found in reported]
+def _loads(placed: Sequence[_Placed], by: Weight, work: Mapping[VirtualNode, Work]) -> dict[Weight, list[float]]:
+    """The bytes, and the weight to balance. An empty virtual node counts a little: a young job is also spread."""
+    loads: dict[Weight, list[float]] = {Weight.BYTES: [max(found.holding.size_bytes, 1) for found in placed]}
+    if by is Weight.ROWS:
+        loads[by] = [max(work[found.node].rows or 0, 1) for found in placed]
+    if by is Weight.TIME:
+        loads[by] = [max(work[found.node].task_s, 1e-6) for found in placed]
     return loads

@@ -154,12 +154,7 @@ class Runs:
             for v in event.versions
             if (v.store.operator, v.store.partition) in node_of
         )
-        task_s = {
-            v.store.group: event.work[node].task_s
-            for v in event.versions
-            if (node := node_of.get((v.store.operator, v.store.partition))) is not None and node in event.work
-        }
-        logged = PublishLogged(job.job, event.batch_id, event.versions, event.floors, task_s)
+        logged = PublishLogged(job.job, event.batch_id, event.versions, event.floors)
         return [logged, FindWriters(job.job, event.batch_id, hints, self._executors.places(event.session).workers)]
 
     def query_idle(self, event: QueryIdle) -> bool:

@@ -35,23 +35,18 @@ class Publishing:
 
 
 def parts_of(batch: PublishLogged, groups: int) -> Iterator[PublishLogged]:
-    """The batch in parts of so many groups. Versions and floors of one group are in one part.
-
-    The first part has the loads of all groups, because each part with loads counts as a batch.
-    """
+    """The batch in parts of so many groups. Versions and floors of one group are in one part."""
     versions: dict[GroupId, list[StoreVersion]] = {}
     floors: dict[GroupId, list[StoreVersion]] = {}
     for version in batch.versions:
         versions.setdefault(version.store.group, []).append(version)
     for floor in batch.floors:
         floors.setdefault(floor.store.group, []).append(floor)
-    names, task_s = list(dict.fromkeys((*versions, *floors))), batch.task_s
+    names = list(dict.fromkeys((*versions, *floors)))
     for start in range(0, max(len(names), 1), groups):
         part = names[start : start + groups]
         yield dataclasses.replace(
             batch,
             versions=tuple(version for name in part for version in versions.get(name, ())),
             floors=tuple(floor for name in part for floor in floors.get(name, ())),
-            task_s=task_s,
         )
-        task_s = {}

@@ -883,7 +883,6 @@ class AdaptationDecision(_message.Message):
     MOVES_FIELD_NUMBER: _builtins.int
     HOT_FIELD_NUMBER: _builtins.int
     HANDOVER_ID_FIELD_NUMBER: _builtins.int
-    GOAL_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     started_ms: _builtins.int
     """wall clock, when it was decided first"""
@@ -908,8 +907,6 @@ class AdaptationDecision(_message.Message):
     bytes_to_move: _builtins.int
     handover_id: _builtins.str
     """empty: none was begun"""
-    goal: _builtins.str
-    """whose balance it is about: time, rows, bytes or count; empty: none, or unknown"""
     @_builtins.property
     def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___DecidedMove]: ...
     @_builtins.property
@@ -935,11 +932,10 @@ class AdaptationDecision(_message.Message):
         moves: _abc.Iterable[Global___DecidedMove] | None = ...,
         hot: _abc.Iterable[_builtins.str] | None = ...,
         handover_id: _builtins.str = ...,
-        goal: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_s", b"_cost_s", "_expected", b"_expected", "_gain_s", b"_gain_s", "_measured", b"_measured", "_planned", b"_planned", "cost_s", b"cost_s", "expected", b"expected", "gain_s", b"gain_s", "measured", b"measured", "planned", b"planned"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_s", b"_cost_s", "_expected", b"_expected", "_gain_s", b"_gain_s", "_measured", b"_measured", "_planned", b"_planned", "bytes_to_move", b"bytes_to_move", "cost_s", b"cost_s", "expected", b"expected", "finished_ms", b"finished_ms", "gain_s", b"gain_s", "goal", b"goal", "handover_id", b"handover_id", "hot", b"hot", "job", b"job", "measured", b"measured", "moves", b"moves", "number", b"number", "outcome", b"outcome", "planned", b"planned", "started_ms", b"started_ms", "times", b"times", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_s", b"_cost_s", "_expected", b"_expected", "_gain_s", b"_gain_s", "_measured", b"_measured", "_planned", b"_planned", "bytes_to_move", b"bytes_to_move", "cost_s", b"cost_s", "expected", b"expected", "finished_ms", b"finished_ms", "gain_s", b"gain_s", "handover_id", b"handover_id", "hot", b"hot", "job", b"job", "measured", b"measured", "moves", b"moves", "number", b"number", "outcome", b"outcome", "planned", b"planned", "started_ms", b"started_ms", "times", b"times", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cost_s: _TypeAlias = _typing.Literal["cost_s"]  # noqa: Y015
     _WhichOneofArgType__cost_s: _TypeAlias = _typing.Literal["_cost_s", b"_cost_s"]  # noqa: Y015
@@ -1756,7 +1752,7 @@ class DriverHello(_message.Message):
     rhino_version: _builtins.str
     """version of the jar, for people"""
     protocol: _builtins.int
-    """protocol version of the driver; unset: 1"""
+    """protocol version of the driver"""
     @_builtins.property
     def settings(self) -> _common_pb2.JobSettings:
         """checked against the known workers; valid for every query that this session starts"""

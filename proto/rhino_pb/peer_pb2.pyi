@@ -83,28 +83,26 @@ class OpenPushRequest(_message.Message):
 
     SENDER_FIELD_NUMBER: _builtins.int
     LANE_FIELD_NUMBER: _builtins.int
-    SUITES_FIELD_NUMBER: _builtins.int
+    ENCRYPTED_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
     lane: Global___Lane.ValueType
+    encrypted: _builtins.bool
+    """the sender encrypts its streams (docs/design/push-encryption.md)"""
     protocol: _builtins.int
-    """protocol version of the sender; unset: 1"""
+    """protocol version of the sender"""
     @_builtins.property
     def sender(self) -> _common_pb2.Worker: ...
-    @_builtins.property
-    def suites(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """of encryption that the sender offers, best first"""
-
     def __init__(
         self,
         *,
         sender: _common_pb2.Worker | None = ...,
         lane: Global___Lane.ValueType = ...,
-        suites: _abc.Iterable[_builtins.str] | None = ...,
+        encrypted: _builtins.bool = ...,
         protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sender", b"sender"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lane", b"lane", "protocol", b"protocol", "sender", b"sender", "suites", b"suites"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["encrypted", b"encrypted", "lane", b"lane", "protocol", b"protocol", "sender", b"sender"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -123,17 +121,14 @@ class OpenPushReply(_message.Message):
     RECEIVER_FIELD_NUMBER: _builtins.int
     PORT_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
-    SUITE_FIELD_NUMBER: _builtins.int
     SECRET_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
     port: _builtins.int
     """on the host of the receiver's peer address"""
     token: _builtins.bytes
     """valid for one connection, for a few seconds; with a secret, it is public"""
-    suite: _builtins.str
-    """the one of the sender's suites that the receiver has chosen"""
     secret: _builtins.bytes
-    """of this stream; only over TLS, and never logged"""
+    """of this stream; only over TLS, and never logged. Empty: the receiver does not encrypt"""
     protocol: _builtins.int
     """protocol version of the receiver"""
     @_builtins.property
@@ -144,13 +139,12 @@ class OpenPushReply(_message.Message):
         receiver: _common_pb2.Worker | None = ...,
         port: _builtins.int = ...,
         token: _builtins.bytes = ...,
-        suite: _builtins.str = ...,
         secret: _builtins.bytes = ...,
         protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["receiver", b"receiver"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["port", b"port", "protocol", b"protocol", "receiver", b"receiver", "secret", b"secret", "suite", b"suite", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["port", b"port", "protocol", b"protocol", "receiver", b"receiver", "secret", b"secret", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -706,36 +700,6 @@ Global___StartScrubRequest: _TypeAlias = StartScrubRequest  # noqa: Y015
 class BranchRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    VERSIONS_FIELD_NUMBER: _builtins.int
-    JOB_FIELD_NUMBER: _builtins.int
-    TIMEOUT_S_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    """query id of the new job"""
-    timeout_s: _builtins.float
-    """it fails when nothing has moved for so many seconds; 0: 60 s"""
-    @_builtins.property
-    def versions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.StoreVersion]:
-        """of one job"""
-
-    def __init__(
-        self,
-        *,
-        versions: _abc.Iterable[_common_pb2.StoreVersion] | None = ...,
-        job: _builtins.str = ...,
-        timeout_s: _builtins.float = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "timeout_s", b"timeout_s", "versions", b"versions"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___BranchRequest: _TypeAlias = BranchRequest  # noqa: Y015
-
-@_typing.final
-class RestructureRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
     LINKS_FIELD_NUMBER: _builtins.int
     EMPTY_FIELD_NUMBER: _builtins.int
     TIMEOUT_S_FIELD_NUMBER: _builtins.int
@@ -762,7 +726,7 @@ class RestructureRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RestructureRequest: _TypeAlias = RestructureRequest  # noqa: Y015
+Global___BranchRequest: _TypeAlias = BranchRequest  # noqa: Y015
 
 @_typing.final
 class StoreLink(_message.Message):

@@ -72,11 +72,6 @@ class PeerStub:
                 request_serializer=rhino__pb_dot_peer__pb2.BranchRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_peer__pb2.BranchReply.FromString,
                 _registered_method=True)
-        self.Restructure = channel.unary_unary(
-                '/rhino.v1.Peer/Restructure',
-                request_serializer=rhino__pb_dot_peer__pb2.RestructureRequest.SerializeToString,
-                response_deserializer=rhino__pb_dot_peer__pb2.BranchReply.FromString,
-                _registered_method=True)
 
 
 class PeerServicer:
@@ -129,17 +124,10 @@ class PeerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Branch(self, request, context):
-        """Makes versions of one job versions of another job, too, as links: no bytes are copied here. Returns when
-        required_copies members of the new groups hold them. NOT_FOUND if a version is not held here; FAILED_PRECONDITION
-        if a job was forgotten. May be repeated.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def Restructure(self, request, context):
-        """Makes versions of one job versions of a restructured job, under other operators, and makes empty versions for its
-        operators that are born. Otherwise like Branch.
+        """Makes versions of one job versions of another job, too, as links: no bytes are copied here. A restructured job has
+        them under other operators, and gets empty versions for its operators that are born. Returns when required_copies
+        members of the new groups hold them. NOT_FOUND if a version is not held here; FAILED_PRECONDITION if a job was
+        forgotten. May be repeated.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -181,11 +169,6 @@ def add_PeerServicer_to_server(servicer, server):
             'Branch': grpc.unary_unary_rpc_method_handler(
                     servicer.Branch,
                     request_deserializer=rhino__pb_dot_peer__pb2.BranchRequest.FromString,
-                    response_serializer=rhino__pb_dot_peer__pb2.BranchReply.SerializeToString,
-            ),
-            'Restructure': grpc.unary_unary_rpc_method_handler(
-                    servicer.Restructure,
-                    request_deserializer=rhino__pb_dot_peer__pb2.RestructureRequest.FromString,
                     response_serializer=rhino__pb_dot_peer__pb2.BranchReply.SerializeToString,
             ),
     }
@@ -378,33 +361,6 @@ class Peer:
             target,
             '/rhino.v1.Peer/Branch',
             rhino__pb_dot_peer__pb2.BranchRequest.SerializeToString,
-            rhino__pb_dot_peer__pb2.BranchReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def Restructure(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/rhino.v1.Peer/Restructure',
-            rhino__pb_dot_peer__pb2.RestructureRequest.SerializeToString,
             rhino__pb_dot_peer__pb2.BranchReply.FromString,
             options,
             channel_credentials,

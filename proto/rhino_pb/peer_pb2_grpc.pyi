@@ -56,13 +56,10 @@ class PeerStub:
     scrub reads, it pauses for as long as the one before has read.
     """
     Branch: _grpc.UnaryUnaryMultiCallable[_peer_pb2.BranchRequest, _peer_pb2.BranchReply]
-    """Makes versions of one job versions of another job, too, as links: no bytes are copied here. Returns when
-    required_copies members of the new groups hold them. NOT_FOUND if a version is not held here; FAILED_PRECONDITION
-    if a job was forgotten. May be repeated.
-    """
-    Restructure: _grpc.UnaryUnaryMultiCallable[_peer_pb2.RestructureRequest, _peer_pb2.BranchReply]
-    """Makes versions of one job versions of a restructured job, under other operators, and makes empty versions for its
-    operators that are born. Otherwise like Branch.
+    """Makes versions of one job versions of another job, too, as links: no bytes are copied here. A restructured job has
+    them under other operators, and gets empty versions for its operators that are born. Returns when required_copies
+    members of the new groups hold them. NOT_FOUND if a version is not held here; FAILED_PRECONDITION if a job was
+    forgotten. May be repeated.
     """
 
 @_typing.type_check_only
@@ -89,13 +86,10 @@ class PeerAsyncStub(PeerStub):
     scrub reads, it pauses for as long as the one before has read.
     """
     Branch: _aio.UnaryUnaryMultiCallable[_peer_pb2.BranchRequest, _peer_pb2.BranchReply]  # type: ignore[assignment]
-    """Makes versions of one job versions of another job, too, as links: no bytes are copied here. Returns when
-    required_copies members of the new groups hold them. NOT_FOUND if a version is not held here; FAILED_PRECONDITION
-    if a job was forgotten. May be repeated.
-    """
-    Restructure: _aio.UnaryUnaryMultiCallable[_peer_pb2.RestructureRequest, _peer_pb2.BranchReply]  # type: ignore[assignment]
-    """Makes versions of one job versions of a restructured job, under other operators, and makes empty versions for its
-    operators that are born. Otherwise like Branch.
+    """Makes versions of one job versions of another job, too, as links: no bytes are copied here. A restructured job has
+    them under other operators, and gets empty versions for its operators that are born. Returns when required_copies
+    members of the new groups hold them. NOT_FOUND if a version is not held here; FAILED_PRECONDITION if a job was
+    forgotten. May be repeated.
     """
 
 class PeerServicer(metaclass=_abc_1.ABCMeta):
@@ -161,19 +155,10 @@ class PeerServicer(metaclass=_abc_1.ABCMeta):
         request: _peer_pb2.BranchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_peer_pb2.BranchReply, _abc.Awaitable[_peer_pb2.BranchReply]]:
-        """Makes versions of one job versions of another job, too, as links: no bytes are copied here. Returns when
-        required_copies members of the new groups hold them. NOT_FOUND if a version is not held here; FAILED_PRECONDITION
-        if a job was forgotten. May be repeated.
-        """
-
-    @_abc_1.abstractmethod
-    def Restructure(
-        self,
-        request: _peer_pb2.RestructureRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_peer_pb2.BranchReply, _abc.Awaitable[_peer_pb2.BranchReply]]:
-        """Makes versions of one job versions of a restructured job, under other operators, and makes empty versions for its
-        operators that are born. Otherwise like Branch.
+        """Makes versions of one job versions of another job, too, as links: no bytes are copied here. A restructured job has
+        them under other operators, and gets empty versions for its operators that are born. Returns when required_copies
+        members of the new groups hold them. NOT_FOUND if a version is not held here; FAILED_PRECONDITION if a job was
+        forgotten. May be repeated.
         """
 
 def add_PeerServicer_to_server(servicer: PeerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -43,81 +43,6 @@ WORKER_STATE_LOST: WorkerState.ValueType  # 3
 Global___WorkerState: _TypeAlias = WorkerState  # noqa: Y015
 
 @_typing.final
-class SetDrainingRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    WORKER_ID_FIELD_NUMBER: _builtins.int
-    DRAINING_FIELD_NUMBER: _builtins.int
-    worker_id: _builtins.str
-    draining: _builtins.bool
-    def __init__(
-        self,
-        *,
-        worker_id: _builtins.str = ...,
-        draining: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "worker_id", b"worker_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SetDrainingRequest: _TypeAlias = SetDrainingRequest  # noqa: Y015
-
-@_typing.final
-class SetDrainingReply(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SetDrainingReply: _TypeAlias = SetDrainingReply  # noqa: Y015
-
-@_typing.final
-class SetJobSettingsRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    JOB_FIELD_NUMBER: _builtins.int
-    SETTINGS_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    @_builtins.property
-    def settings(self) -> _common_pb2.JobSettings: ...
-    def __init__(
-        self,
-        *,
-        job: _builtins.str = ...,
-        settings: _common_pb2.JobSettings | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "settings", b"settings"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SetJobSettingsRequest: _TypeAlias = SetJobSettingsRequest  # noqa: Y015
-
-@_typing.final
-class SetJobSettingsReply(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SetJobSettingsReply: _TypeAlias = SetJobSettingsReply  # noqa: Y015
-
-@_typing.final
 class RegisterRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -140,7 +65,7 @@ class RegisterRequest(_message.Message):
     rhino_version: _builtins.str
     """for people"""
     protocol: _builtins.int
-    """protocol version of the process (rhino_core/version.py); unset: 1"""
+    """protocol version of the process (rhino_core/version.py)"""
     @_builtins.property
     def worker(self) -> _common_pb2.Worker: ...
     @_builtins.property
@@ -578,54 +503,6 @@ class ResolveGroupReply(_message.Message):
 Global___ResolveGroupReply: _TypeAlias = ResolveGroupReply  # noqa: Y015
 
 @_typing.final
-class PublishFloorsRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    JOB_FIELD_NUMBER: _builtins.int
-    FLOORS_FIELD_NUMBER: _builtins.int
-    BATCH_ID_FIELD_NUMBER: _builtins.int
-    LOGGED_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    batch_id: _builtins.int
-    """the newest logged batch"""
-    @_builtins.property
-    def floors(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Floor]: ...
-    @_builtins.property
-    def logged(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.StoreVersion]:
-        """versions that the batch names"""
-
-    def __init__(
-        self,
-        *,
-        job: _builtins.str = ...,
-        floors: _abc.Iterable[_common_pb2.Floor] | None = ...,
-        batch_id: _builtins.int = ...,
-        logged: _abc.Iterable[_common_pb2.StoreVersion] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "floors", b"floors", "job", b"job", "logged", b"logged"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PublishFloorsRequest: _TypeAlias = PublishFloorsRequest  # noqa: Y015
-
-@_typing.final
-class PublishFloorsReply(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PublishFloorsReply: _TypeAlias = PublishFloorsReply  # noqa: Y015
-
-@_typing.final
 class ListWorkersRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -853,59 +730,3 @@ class DescribeGroupsReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DescribeGroupsReply: _TypeAlias = DescribeGroupsReply  # noqa: Y015
-
-@_typing.final
-class ChangeGroupRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    GROUP_FIELD_NUMBER: _builtins.int
-    EXPECTED_EPOCH_FIELD_NUMBER: _builtins.int
-    ADD_MEMBER_FIELD_NUMBER: _builtins.int
-    MAKE_OWNER_FIELD_NUMBER: _builtins.int
-    add_member: _builtins.str
-    """worker_id to append to the chain; empty: none"""
-    make_owner: _builtins.str
-    """worker_id of a whole member; empty: none. The former owner becomes the first secondary, and the chain is cut to r
-    secondaries.
-    """
-    @_builtins.property
-    def group(self) -> _common_pb2.GroupId: ...
-    @_builtins.property
-    def expected_epoch(self) -> _common_pb2.Epoch:
-        """ABORTED if the group is at another epoch; unset: any epoch"""
-
-    def __init__(
-        self,
-        *,
-        group: _common_pb2.GroupId | None = ...,
-        expected_epoch: _common_pb2.Epoch | None = ...,
-        add_member: _builtins.str = ...,
-        make_owner: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["expected_epoch", b"expected_epoch", "group", b"group"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_member", b"add_member", "expected_epoch", b"expected_epoch", "group", b"group", "make_owner", b"make_owner"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ChangeGroupRequest: _TypeAlias = ChangeGroupRequest  # noqa: Y015
-
-@_typing.final
-class ChangeGroupReply(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    GROUP_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def group(self) -> _common_pb2.ReplicaGroup: ...
-    def __init__(
-        self,
-        *,
-        group: _common_pb2.ReplicaGroup | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ChangeGroupReply: _TypeAlias = ChangeGroupReply  # noqa: Y015

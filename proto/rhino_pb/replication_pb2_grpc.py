@@ -3,7 +3,6 @@
 import grpc
 import warnings
 
-from rhino_pb import common_pb2 as rhino__pb_dot_common__pb2
 from rhino_pb import replication_pb2 as rhino__pb_dot_replication__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -71,36 +70,6 @@ class ReplicationManagerStub:
                 request_serializer=rhino__pb_dot_replication__pb2.DescribeGroupsRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_replication__pb2.DescribeGroupsReply.FromString,
                 _registered_method=True)
-        self.PublishFloors = channel.unary_unary(
-                '/rhino.v1.ReplicationManager/PublishFloors',
-                request_serializer=rhino__pb_dot_replication__pb2.PublishFloorsRequest.SerializeToString,
-                response_deserializer=rhino__pb_dot_replication__pb2.PublishFloorsReply.FromString,
-                _registered_method=True)
-        self.ChangeGroup = channel.unary_unary(
-                '/rhino.v1.ReplicationManager/ChangeGroup',
-                request_serializer=rhino__pb_dot_replication__pb2.ChangeGroupRequest.SerializeToString,
-                response_deserializer=rhino__pb_dot_replication__pb2.ChangeGroupReply.FromString,
-                _registered_method=True)
-        self.SetDraining = channel.unary_unary(
-                '/rhino.v1.ReplicationManager/SetDraining',
-                request_serializer=rhino__pb_dot_replication__pb2.SetDrainingRequest.SerializeToString,
-                response_deserializer=rhino__pb_dot_replication__pb2.SetDrainingReply.FromString,
-                _registered_method=True)
-        self.SetJobSettings = channel.unary_unary(
-                '/rhino.v1.ReplicationManager/SetJobSettings',
-                request_serializer=rhino__pb_dot_replication__pb2.SetJobSettingsRequest.SerializeToString,
-                response_deserializer=rhino__pb_dot_replication__pb2.SetJobSettingsReply.FromString,
-                _registered_method=True)
-        self.ForgetJob = channel.unary_unary(
-                '/rhino.v1.ReplicationManager/ForgetJob',
-                request_serializer=rhino__pb_dot_common__pb2.ForgetJobRequest.SerializeToString,
-                response_deserializer=rhino__pb_dot_common__pb2.ForgetJobReply.FromString,
-                _registered_method=True)
-        self.ForgetWorker = channel.unary_unary(
-                '/rhino.v1.ReplicationManager/ForgetWorker',
-                request_serializer=rhino__pb_dot_common__pb2.ForgetWorkerRequest.SerializeToString,
-                response_deserializer=rhino__pb_dot_common__pb2.ForgetWorkerReply.FromString,
-                _registered_method=True)
 
 
 class ReplicationManagerServicer:
@@ -158,48 +127,6 @@ class ReplicationManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def PublishFloors(self, request, context):
-        """No longer served: the handover manager does this in the same process. Always FAILED_PRECONDITION.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ChangeGroup(self, request, context):
-        """No longer served, see PublishFloors.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def SetDraining(self, request, context):
-        """No longer served, see PublishFloors.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def SetJobSettings(self, request, context):
-        """No longer served, see PublishFloors.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ForgetJob(self, request, context):
-        """No longer served, see PublishFloors.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ForgetWorker(self, request, context):
-        """No longer served, see PublishFloors.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
 
 def add_ReplicationManagerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -237,36 +164,6 @@ def add_ReplicationManagerServicer_to_server(servicer, server):
                     servicer.DescribeGroups,
                     request_deserializer=rhino__pb_dot_replication__pb2.DescribeGroupsRequest.FromString,
                     response_serializer=rhino__pb_dot_replication__pb2.DescribeGroupsReply.SerializeToString,
-            ),
-            'PublishFloors': grpc.unary_unary_rpc_method_handler(
-                    servicer.PublishFloors,
-                    request_deserializer=rhino__pb_dot_replication__pb2.PublishFloorsRequest.FromString,
-                    response_serializer=rhino__pb_dot_replication__pb2.PublishFloorsReply.SerializeToString,
-            ),
-            'ChangeGroup': grpc.unary_unary_rpc_method_handler(
-                    servicer.ChangeGroup,
-                    request_deserializer=rhino__pb_dot_replication__pb2.ChangeGroupRequest.FromString,
-                    response_serializer=rhino__pb_dot_replication__pb2.ChangeGroupReply.SerializeToString,
-            ),
-            'SetDraining': grpc.unary_unary_rpc_method_handler(
-                    servicer.SetDraining,
-                    request_deserializer=rhino__pb_dot_replication__pb2.SetDrainingRequest.FromString,
-                    response_serializer=rhino__pb_dot_replication__pb2.SetDrainingReply.SerializeToString,
-            ),
-            'SetJobSettings': grpc.unary_unary_rpc_method_handler(
-                    servicer.SetJobSettings,
-                    request_deserializer=rhino__pb_dot_replication__pb2.SetJobSettingsRequest.FromString,
-                    response_serializer=rhino__pb_dot_replication__pb2.SetJobSettingsReply.SerializeToString,
-            ),
-            'ForgetJob': grpc.unary_unary_rpc_method_handler(
-                    servicer.ForgetJob,
-                    request_deserializer=rhino__pb_dot_common__pb2.ForgetJobRequest.FromString,
-                    response_serializer=rhino__pb_dot_common__pb2.ForgetJobReply.SerializeToString,
-            ),
-            'ForgetWorker': grpc.unary_unary_rpc_method_handler(
-                    servicer.ForgetWorker,
-                    request_deserializer=rhino__pb_dot_common__pb2.ForgetWorkerRequest.FromString,
-                    response_serializer=rhino__pb_dot_common__pb2.ForgetWorkerReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -459,168 +356,6 @@ class ReplicationManager:
             '/rhino.v1.ReplicationManager/DescribeGroups',
             rhino__pb_dot_replication__pb2.DescribeGroupsRequest.SerializeToString,
             rhino__pb_dot_replication__pb2.DescribeGroupsReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def PublishFloors(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/rhino.v1.ReplicationManager/PublishFloors',
-            rhino__pb_dot_replication__pb2.PublishFloorsRequest.SerializeToString,
-            rhino__pb_dot_replication__pb2.PublishFloorsReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ChangeGroup(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/rhino.v1.ReplicationManager/ChangeGroup',
-            rhino__pb_dot_replication__pb2.ChangeGroupRequest.SerializeToString,
-            rhino__pb_dot_replication__pb2.ChangeGroupReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def SetDraining(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/rhino.v1.ReplicationManager/SetDraining',
-            rhino__pb_dot_replication__pb2.SetDrainingRequest.SerializeToString,
-            rhino__pb_dot_replication__pb2.SetDrainingReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def SetJobSettings(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/rhino.v1.ReplicationManager/SetJobSettings',
-            rhino__pb_dot_replication__pb2.SetJobSettingsRequest.SerializeToString,
-            rhino__pb_dot_replication__pb2.SetJobSettingsReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ForgetJob(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/rhino.v1.ReplicationManager/ForgetJob',
-            rhino__pb_dot_common__pb2.ForgetJobRequest.SerializeToString,
-            rhino__pb_dot_common__pb2.ForgetJobReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ForgetWorker(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/rhino.v1.ReplicationManager/ForgetWorker',
-            rhino__pb_dot_common__pb2.ForgetWorkerRequest.SerializeToString,
-            rhino__pb_dot_common__pb2.ForgetWorkerReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -5,7 +5,6 @@ The replication manager: membership, placement of replica groups, floors (Rhino 
 
 from collections import abc as _abc
 from grpc import aio as _aio
-from rhino_pb import common_pb2 as _common_pb2
 from rhino_pb import replication_pb2 as _replication_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -52,18 +51,6 @@ class ReplicationManagerStub:
     """All known workers."""
     DescribeGroups: _grpc.UnaryUnaryMultiCallable[_replication_pb2.DescribeGroupsRequest, _replication_pb2.DescribeGroupsReply]
     """Replica groups with the state of their members."""
-    PublishFloors: _grpc.UnaryUnaryMultiCallable[_replication_pb2.PublishFloorsRequest, _replication_pb2.PublishFloorsReply]
-    """No longer served: the handover manager does this in the same process. Always FAILED_PRECONDITION."""
-    ChangeGroup: _grpc.UnaryUnaryMultiCallable[_replication_pb2.ChangeGroupRequest, _replication_pb2.ChangeGroupReply]
-    """No longer served, see PublishFloors."""
-    SetDraining: _grpc.UnaryUnaryMultiCallable[_replication_pb2.SetDrainingRequest, _replication_pb2.SetDrainingReply]
-    """No longer served, see PublishFloors."""
-    SetJobSettings: _grpc.UnaryUnaryMultiCallable[_replication_pb2.SetJobSettingsRequest, _replication_pb2.SetJobSettingsReply]
-    """No longer served, see PublishFloors."""
-    ForgetJob: _grpc.UnaryUnaryMultiCallable[_common_pb2.ForgetJobRequest, _common_pb2.ForgetJobReply]
-    """No longer served, see PublishFloors."""
-    ForgetWorker: _grpc.UnaryUnaryMultiCallable[_common_pb2.ForgetWorkerRequest, _common_pb2.ForgetWorkerReply]
-    """No longer served, see PublishFloors."""
 
 @_typing.type_check_only
 class ReplicationManagerAsyncStub(ReplicationManagerStub):
@@ -88,18 +75,6 @@ class ReplicationManagerAsyncStub(ReplicationManagerStub):
     """All known workers."""
     DescribeGroups: _aio.UnaryUnaryMultiCallable[_replication_pb2.DescribeGroupsRequest, _replication_pb2.DescribeGroupsReply]  # type: ignore[assignment]
     """Replica groups with the state of their members."""
-    PublishFloors: _aio.UnaryUnaryMultiCallable[_replication_pb2.PublishFloorsRequest, _replication_pb2.PublishFloorsReply]  # type: ignore[assignment]
-    """No longer served: the handover manager does this in the same process. Always FAILED_PRECONDITION."""
-    ChangeGroup: _aio.UnaryUnaryMultiCallable[_replication_pb2.ChangeGroupRequest, _replication_pb2.ChangeGroupReply]  # type: ignore[assignment]
-    """No longer served, see PublishFloors."""
-    SetDraining: _aio.UnaryUnaryMultiCallable[_replication_pb2.SetDrainingRequest, _replication_pb2.SetDrainingReply]  # type: ignore[assignment]
-    """No longer served, see PublishFloors."""
-    SetJobSettings: _aio.UnaryUnaryMultiCallable[_replication_pb2.SetJobSettingsRequest, _replication_pb2.SetJobSettingsReply]  # type: ignore[assignment]
-    """No longer served, see PublishFloors."""
-    ForgetJob: _aio.UnaryUnaryMultiCallable[_common_pb2.ForgetJobRequest, _common_pb2.ForgetJobReply]  # type: ignore[assignment]
-    """No longer served, see PublishFloors."""
-    ForgetWorker: _aio.UnaryUnaryMultiCallable[_common_pb2.ForgetWorkerRequest, _common_pb2.ForgetWorkerReply]  # type: ignore[assignment]
-    """No longer served, see PublishFloors."""
 
 class ReplicationManagerServicer(metaclass=_abc_1.ABCMeta):
     """Served for the sidecars. ListWorkers and DescribeGroups are also for people."""
@@ -163,53 +138,5 @@ class ReplicationManagerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_replication_pb2.DescribeGroupsReply, _abc.Awaitable[_replication_pb2.DescribeGroupsReply]]:
         """Replica groups with the state of their members."""
-
-    @_abc_1.abstractmethod
-    def PublishFloors(
-        self,
-        request: _replication_pb2.PublishFloorsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_replication_pb2.PublishFloorsReply, _abc.Awaitable[_replication_pb2.PublishFloorsReply]]:
-        """No longer served: the handover manager does this in the same process. Always FAILED_PRECONDITION."""
-
-    @_abc_1.abstractmethod
-    def ChangeGroup(
-        self,
-        request: _replication_pb2.ChangeGroupRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_replication_pb2.ChangeGroupReply, _abc.Awaitable[_replication_pb2.ChangeGroupReply]]:
-        """No longer served, see PublishFloors."""
-
-    @_abc_1.abstractmethod
-    def SetDraining(
-        self,
-        request: _replication_pb2.SetDrainingRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_replication_pb2.SetDrainingReply, _abc.Awaitable[_replication_pb2.SetDrainingReply]]:
-        """No longer served, see PublishFloors."""
-
-    @_abc_1.abstractmethod
-    def SetJobSettings(
-        self,
-        request: _replication_pb2.SetJobSettingsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_replication_pb2.SetJobSettingsReply, _abc.Awaitable[_replication_pb2.SetJobSettingsReply]]:
-        """No longer served, see PublishFloors."""
-
-    @_abc_1.abstractmethod
-    def ForgetJob(
-        self,
-        request: _common_pb2.ForgetJobRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_common_pb2.ForgetJobReply, _abc.Awaitable[_common_pb2.ForgetJobReply]]:
-        """No longer served, see PublishFloors."""
-
-    @_abc_1.abstractmethod
-    def ForgetWorker(
-        self,
-        request: _common_pb2.ForgetWorkerRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_common_pb2.ForgetWorkerReply, _abc.Awaitable[_common_pb2.ForgetWorkerReply]]:
-        """No longer served, see PublishFloors."""
 
 def add_ReplicationManagerServicer_to_server(servicer: ReplicationManagerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -94,9 +94,7 @@ class AttachRequest(_message.Message):
     protocol_version: _builtins.str
     """"1" """
     token: _builtins.bytes
-    """From the greeter (rhino_core/rpc/greeting.py). It says which Unix user attaches, and counts once. Empty: the client
-    is of an older version, or there was no greeter.
-    """
+    """From the greeter (rhino_core/rpc/greeting.py). It says which Unix user attaches, and counts once."""
     @_builtins.property
     def settings(self) -> _common_pb2.JobSettings:
         """used if this session is the first to name a group of the job"""
@@ -382,7 +380,6 @@ class ListRequest(_message.Message):
     STORE_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """empty from older clients; needed if the sidecar needs attach tokens"""
     @_builtins.property
     def store(self) -> _common_pb2.StoreId: ...
     def __init__(
@@ -436,7 +433,6 @@ class StatRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     session_id: _builtins.str
-    """as in ListRequest"""
     @_builtins.property
     def store(self) -> _common_pb2.StoreId: ...
     def __init__(

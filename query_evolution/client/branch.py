@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from query_evolution.branches.folder import BranchFolder
-from query_evolution.client.links import TIMEOUT_S, Made, ask_all, check_stored, holders_of, take_back
-from rhino_core.rpc import convert
-from rhino_pb import peer_pb2
+from query_evolution.client.links import Made, ask_all, check_stored, holders_of, link_item, take_back
 from spark_connector.query_checkpoint import QueryCheckpoint
 
 
@@ -45,13 +43,9 @@ def branch(manager: str, source: Path, target: Path, *, batch: int | None = None
     with BranchFolder(checkpoint, target, logged.batch_id) as folder:
         if not dry_run:
             folder.fill()
-            items = [(version.store.group, convert.store_version_to_pb(version)) for version in logged.versions]
+            items = [link_item(version, version.store._replace(job=folder.job)) for version in logged.versions]
             try:
-                linked = ask_all(
-                    items,
-                    holders,
-                    lambda asked: peer_pb2.BranchRequest(versions=asked, job=folder.job, timeout_s=TIMEOUT_S),
-                )
+                linked = ask_all(items, holders)
                 folder.finish()
             except BaseException as error:
                 take_back(manager, folder.job, error)

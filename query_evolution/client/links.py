@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from rhino.client.connection import manager_channel, worker_channel
 from rhino.client.handover_client import HandoverClient
 from rhino_core import failpoints
 from rhino_core.errors import PreconditionError, RhinoError, UnavailableError, UnknownError
-from rhino_core.ids import GroupId, Worker
+from rhino_core.ids import GroupId, StoreId, StoreVersion, Worker
 from rhino_core.rpc import convert
 from rhino_core.rpc.channel import CALL_S_MAX, call_sync
 from rhino_pb import peer_pb2, peer_pb2_grpc, replication_pb2, replication_pb2_grpc
 
-T = TypeVar("T")
 TIMEOUT_S = 60.0  # of a call to the manager; and after so long without progress a worker ends a call that sends state
 AT_ONCE = 16
 Holders = Mapping[GroupId, Sequence[Worker]]
-Request = peer_pb2.BranchRequest | peer_pb2.RestructureRequest
+Item = peer_pb2.StoreLink | peer_pb2.EmptyStore  # of a request to make stores
 Progress = Callable[[str, int, int, int], None]  # what is done, number of stores so far, all stores, bytes so far
 
 
@@ -64,19 +62,14 @@ def check_stored(checkpoint: Path, job: str, groups: Collection[GroupId], holder
         raise UnavailableError(f"group {lost[0]}: no whole member of it is live; try again when one is back")
 
 
-def ask_all(
-    items: Sequence[tuple[GroupId, T]],
-    holders: Holders,
-    request_of: Callable[[Sequence[T]], Request],
-    report: Progress = lambda *_: None,
-) -> Made:
+def ask_all(items: Sequence[tuple[GroupId, Item]], holders: Holders, report: Progress = lambda *_: None) -> Made:
     """Asks one holder of each item's group, and the next one after a failure. Raises the last error."""
     waiting, made, attempt = list(items), Made(), 0
     failure: RhinoError | None = None
     failpoints.hit("branch.links.before")
     with ThreadPoolExecutor(AT_ONCE) as pool:
         while waiting:
-            by_worker: dict[str, tuple[Worker, list[tuple[GroupId, T]]]] = {}
+            by_worker: dict[str, tuple[Worker, list[tuple[GroupId, Item]]]] = {}
             for group, item in waiting:
                 found = holders[group]
                 if attempt >= len(found):
@@ -84,7 +77,7 @@ def ask_all(
                 by_worker.setdefault(found[attempt].worker_id, (found[attempt], []))[1].append((group, item))
             waiting, attempt, done = [], attempt + 1, len(items) - len(waiting)
             requests = [
-                (asked, pool.submit(_caught, worker, request_of([item for _, item in asked])))
+                (asked, pool.submit(_caught, worker, _request_of(item for _, item in asked)))
                 for worker, asked in by_worker.values()
             ]
             for asked, call in requests:
@@ -99,21 +92,36 @@ def ask_all(
     return made
 
 
-def _caught(worker: Worker, request: Request) -> peer_pb2.BranchReply | RhinoError:
+def link_item(source: StoreVersion, target: StoreId) -> tuple[GroupId, Item]:
+    """The version becomes one of the store `target`."""
+    version, store = convert.store_version_to_pb(source), convert.store_to_pb(target)
+    return source.store.group, peer_pb2.StoreLink(source=version, target=store)
+
+
+def empty_item(version: StoreVersion, like: GroupId) -> tuple[GroupId, Item]:
+    """The version is made without keys, on the worker of the group `like`."""
+    message = convert.store_version_to_pb(version)
+    return like, peer_pb2.EmptyStore(version=message, like=convert.group_to_pb(like))
+
+
+def _request_of(asked: Iterable[Item]) -> peer_pb2.BranchRequest:
+    request = peer_pb2.BranchRequest(timeout_s=TIMEOUT_S)
+    for item in asked:
+        if isinstance(item, peer_pb2.StoreLink):
+            request.links.append(item)
+        else:
+            request.empty.append(item)
+    return request
+
+
+def _caught(worker: Worker, request: peer_pb2.BranchRequest) -> peer_pb2.BranchReply | RhinoError:
     try:
         with worker_channel(worker.worker_id, worker.peer_address) as channel:
-            return _call(worker, peer_pb2_grpc.PeerStub(channel), request)
+            stub: peer_pb2_grpc.PeerStub = peer_pb2_grpc.PeerStub(channel)
+            doing = f"branch on worker {worker.worker_id} at {worker.peer_address}"
+            return call_sync(doing, lambda: stub.Branch(request, timeout=CALL_S_MAX))
     except RhinoError as error:
         return error
-
-
-def _call(worker: Worker, stub: peer_pb2_grpc.PeerStub, request: Request) -> peer_pb2.BranchReply:
-    where = f"on worker {worker.worker_id} at {worker.peer_address}"
-    if isinstance(request, peer_pb2.BranchRequest):
-        branching = request
-        return call_sync(f"branch {where}", lambda: stub.Branch(branching, timeout=CALL_S_MAX))
-    restructuring = request
-    return call_sync(f"restructure {where}", lambda: stub.Restructure(restructuring, timeout=CALL_S_MAX))
 
 
 def take_back(manager: str, job: str, error: BaseException) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from query_evolution.branches.folder import HiddenFolder
-from query_evolution.client.links import ask_all, check_stored, holders_of, take_back
-from query_evolution.client.restructure import empty_item, like_of, request_of
+from query_evolution.client.links import ask_all, check_stored, empty_item, holders_of, take_back
+from query_evolution.client.restructure import like_of
 from query_evolution.rebuilds.folder import fill, first_batch
 from query_evolution.rebuilds.replay import Replay, anew
 from query_evolution.shadows.following import LiveBatch, LiveBatches
@@ -117,7 +117,7 @@ def _begin(manager: str, rows: Rows, live: QueryCheckpoint, folder: Path, batch:
             shutil.rmtree(planned, ignore_errors=True)  # executors may still write into it
         like = like_of(groups)
         try:
-            ask_all([empty_item(version, like(version.store.partition)) for version in empty], holders, request_of)
+            ask_all([empty_item(version, like(version.store.partition)) for version in empty], holders)
             made.finish()
         except BaseException as error:
             take_back(manager, made.job, error)

@@ -8,13 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from query_evolution.branches.folder import BranchFolder
-from query_evolution.client.links import TIMEOUT_S, Made, Progress, ask_all, check_stored, holders_of, take_back
+from query_evolution.client.links import (
+    Item,
+    Made,
+    Progress,
+    ask_all,
+    check_stored,
+    empty_item,
+    holders_of,
+    link_item,
+    take_back,
+)
 from query_evolution.structure.alignment import Choices, Line
-from query_evolution.structure.folder import Link, Restructuring, examine, rearrange
+from query_evolution.structure.folder import Restructuring, examine, rearrange
 from rhino.client.running import refuse_running
 from rhino_core.ids import GroupId, StoreVersion
-from rhino_core.rpc import convert
-from rhino_pb import peer_pb2
 from spark_connector.query_checkpoint import QueryCheckpoint
 
 NO_CHOICES = Choices()
@@ -102,7 +110,7 @@ def restructure(
             rearrange(folder.work, plan, empty, described)
             try:
                 for items in _steps(plan, folder.job, empty):
-                    made += ask_all(items, holders, request_of, report)
+                    made += ask_all(items, holders, report)
                 folder.finish()
             except BaseException as error:
                 take_back(manager, folder.job, error)
@@ -130,30 +138,17 @@ def _described(plan: Restructuring, job: str, target: Path, made: Made, duration
     )
 
 
-Item = peer_pb2.StoreLink | peer_pb2.EmptyStore
-
-
 def _steps(plan: Restructuring, job: str, empty: Sequence[StoreVersion]) -> Iterator[list[tuple[GroupId, Item]]]:
     """The requests to workers, one step after the other.
 
     Kept state comes first: the new query gets the settings of its first group, and these are the settings of the former
     query.
     """
-    kept = [_link(link) for link in plan.links(job)]
+    kept = [link_item(link.source, link.target) for link in plan.links(job)]
     like = like_of({group for group, _ in kept})
     yield [*kept, *(empty_item(version, like(version.store.partition)) for version in empty)]
-    if rebuilt := [_link(link) for link in plan.rebuilt_links(job)]:
+    if rebuilt := [link_item(link.source, link.target) for link in plan.rebuilt_links(job)]:
         yield rebuilt
-
-
-def _link(link: Link) -> tuple[GroupId, Item]:
-    source, target = convert.store_version_to_pb(link.source), convert.store_to_pb(link.target)
-    return link.source.store.group, peer_pb2.StoreLink(source=source, target=target)
-
-
-def empty_item(version: StoreVersion, like: GroupId) -> tuple[GroupId, Item]:
-    message = convert.store_version_to_pb(version)
-    return like, peer_pb2.EmptyStore(version=message, like=convert.group_to_pb(like))
 
 
 def like_of(groups: Collection[GroupId]) -> Callable[[int], GroupId]:
@@ -161,12 +156,6 @@ def like_of(groups: Collection[GroupId]) -> Callable[[int], GroupId]:
     ordered = sorted(groups)
     beside = {group.partition: group for group in reversed(ordered)}
     return lambda partition: beside.get(partition, ordered[0])
-
-
-def request_of(asked: Sequence[Item]) -> peer_pb2.RestructureRequest:
-    links = [item for item in asked if isinstance(item, peer_pb2.StoreLink)]
-    empty = [item for item in asked if isinstance(item, peer_pb2.EmptyStore)]
-    return peer_pb2.RestructureRequest(links=links, empty=empty, timeout_s=TIMEOUT_S)
 
 
 def _kept(plan: Restructuring, version: StoreVersion) -> bool:

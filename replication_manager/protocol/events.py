@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from replication_manager.protocol.workers.worker_record import Lag, Report
 from rhino_core.ids import DiskState, Epoch, GroupId, JobSettings, ReplicaGroup, StoreId, StoreVersion, Worker
@@ -104,15 +104,13 @@ class ExecutorsNamed:
 class BatchPublished:
     """From Spark's commit log: the versions of a batch, and the floors.
 
-    `task_s`: seconds of the task of each group, as far as they are known. Raises InvalidRequestError if the event names
-    another job, or a floor above all versions of the batch.
+    Raises InvalidRequestError if the event names another job, or a floor above all versions of the batch.
     """
 
     job: str
     batch_id: int
     logged: tuple[StoreVersion, ...]
     floors: tuple[StoreVersion, ...]
-    task_s: Mapping[GroupId, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from replication_manager.protocol.changes.departures import Departures
 from replication_manager.protocol.changes.following import Following
 from replication_manager.protocol.changes.forgetting import Forgetting
 from replication_manager.protocol.changes.group_changes import GroupChanges
-from replication_manager.protocol.changes.reallocation import Reallocation
 from replication_manager.protocol.changes.registration import Registration
 from replication_manager.protocol.changes.replacing import Replacements
 from replication_manager.protocol.changes.reports import Reports
@@ -27,11 +26,10 @@ from replication_manager.protocol.groups.logged import LoggedVersions
 from replication_manager.protocol.groups.returned import Returned
 from replication_manager.protocol.placement.impaired import Impaired
 from replication_manager.protocol.placement.lagging import LagCap, Laggards
-from replication_manager.protocol.placement.placing import Placing, Spreading
+from replication_manager.protocol.placement.placing import Placing
 from replication_manager.protocol.workers.bootstrap import Bootstrap
 from replication_manager.protocol.workers.membership import LeaseTimes, Membership
 from rhino_core.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreId, StoreVersion, Version, Worker
-from rhino_core.planning.correlation import CopyDecision
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +65,8 @@ class ReplicationMachine:
         process_number: int = 0,
         lag_cap: LagCap | None = None,
         scatter_width: int = 4,
-        by_load: bool = False,
     ) -> None:
-        """`process_number` is described at `Epochs`, `scatter_width` and `by_load` at `Placing`."""
+        """`process_number` is described at `Epochs`, `scatter_width` at `Placing`."""
         # what the manager knows
         self.membership = Membership(lease_times, restored.draining)
         for worker in restored.workers:
@@ -83,7 +80,7 @@ class ReplicationMachine:
         self.impaired = Impaired(self.membership, table)
         self.laggards = Laggards(lag_cap or LagCap(), self.membership, table, now)
         self._epochs = Epochs(restored.generation, process_number)
-        self._placing = Placing(table, self.membership, self.laggards, self.impaired, Spreading(scatter_width, by_load))
+        self._placing = Placing(table, self.membership, self.laggards, self.impaired, scatter_width)
         self._chains = Chains(
             table,
             self._epochs,
@@ -95,7 +92,6 @@ class ReplicationMachine:
         )
         replacements = Replacements(self.laggards, self._chains, self.membership, self.logged)
         self._resettling = Resettling(self._chains)
-        self._reallocation = Reallocation(self._chains, self._placing, self.membership, self.returned)
         self._following = Following(self.logged, self._chains, self.membership, self.returned)
         # what handles events
         reports = Reports(
@@ -106,7 +102,6 @@ class ReplicationMachine:
             self.logged,
             self._following,
             self._resettling,
-            self._reallocation,
         )
         self._registration = Registration(
             self.membership,
@@ -165,7 +160,7 @@ class ReplicationMachine:
             case ev.BatchPublished():
                 if event.job in self.forgotten:
                     return []
-                return [*self._following.published(event), *self._reallocation.loads_seen(event)]
+                return self._following.published(event)
             case ev.JobForgotten():
                 return self._forgetting.job(event.job)
             case ev.WorkerForgotten():
@@ -257,11 +252,6 @@ class ReplicationMachine:
     def unsettled(self, worker_id: str) -> Collection[GroupId]:
         """Groups of which the worker may have versions that no whole member has."""
         return self.returned.unsettled(worker_id)
-
-    @property
-    def copy_decisions(self) -> Mapping[GroupId, Mapping[str, CopyDecision]]:
-        """Decisions about copies by load, by group and worker. Some workers are no longer a member."""
-        return self._placing.decisions.by_group
 
     def members(self) -> Collection[str]:
         """Ids of the members of all groups. A live view."""

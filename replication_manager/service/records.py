@@ -1,4 +1,4 @@
-"""Journal records of the replication manager: the protobuf messages of the wire, as JSON."""
+"""Journal records of the replication manager: mostly the protobuf messages of the wire."""
 
 from __future__ import annotations
 
@@ -7,24 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from google.protobuf.json_format import ParseError
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from rhino_core.epochs import is_possible
 from rhino_core.errors import InvalidRequestError
 from rhino_core.ids import Epoch, ReplicaGroup, StoreVersion, Worker, is_safe
 from rhino_core.journal import Journal
-from rhino_core.records import decode, unknown_value
+from rhino_core.records import decode
 from rhino_core.rpc import convert, gate
-from rhino_core.rpc.plain import message_of, value_of
 from rhino_pb import common_pb2
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-_ENUMS: dict[str, tuple[Any, str]] = {  # by setting: the substitute for an unknown value
-    "durability": (common_pb2.Durability, "DURABILITY_SYNCED"),
-    "belowMinCopies": (common_pb2.BelowMinCopies, "BELOW_MIN_COPIES_BLOCK"),
-}
 FORGOTTEN = "replication/forgotten/"  # jobs with their fences
 DRAINING = "replication/draining/"  # workers
 
@@ -41,25 +35,25 @@ class MessageRecords(Generic[T]):
     def key(self, name: object) -> str:
         return f"{self.prefix}{name}"
 
-    def encode(self, value: T) -> dict[str, Any]:
-        return value_of(self.to_message(value))
+    def encode(self, value: T) -> bytes:
+        return self.to_message(value).SerializeToString()
 
     def load(self, journal: Journal) -> list[T]:
         """All values, without fields known only to a newer version.
 
-        Records refused by the gate are left out. A version without a gate may have written them, and no sidecar accepts
-        them.
+        Unreadable records, and those refused by the gate, are left out: no sidecar accepts them.
         """
         found = []
-        for key, value in journal.items(self.prefix):
+        for key, data in journal.items(self.prefix):
+            message = self.message()
             try:
-                message = message_of(self.message, _with_known_values(key, value))
+                message.ParseFromString(data)
                 if isinstance(message, common_pb2.ReplicaGroup) and not is_possible(convert.epoch_of(message.epoch)):
                     message.ClearField("epoch")  # the members report theirs, and the group is renewed beyond these
                 gate.check(message)
                 if isinstance(message, common_pb2.ReplicaGroup):
                     _check_members(message)
-            except (ParseError, InvalidRequestError) as error:
+            except (DecodeError, TypeError, InvalidRequestError) as error:
                 log.error("a record of the journal is left out", extra={"key": key[:200], "error": str(error)})
             else:
                 found.append(self.of_message(message))
@@ -96,35 +90,3 @@ def load_fences(journal: Journal) -> dict[str, Epoch]:
     fences = {key.removeprefix(FORGOTTEN): decode(Epoch, value, key) for key, value in journal.items(FORGOTTEN)}
     newest = Epoch(journal.generation, 0)
     return {job: fence if is_possible(fence) else newest for job, fence in fences.items() if is_safe(job)}
-
-
-def _with_known_values(key: str, value: Any) -> dict[str, Any]:
-    """Replaces setting values known only to a newer version. Raises ParseError if the value is no JSON object.
-
-    The JSON parser would drop such a value, and so weaken a guarantee.
-    """
-    if not isinstance(value, dict):
-        raise ParseError(f"{str(value)[:80]!r}: must be an object")
-    settings = value.get("settings")
-    if not isinstance(settings, dict):
-        return value
-    kept = dict(settings)
-    for field, (kind, stronger) in _ENUMS.items():
-        found = settings.get(field)
-        if found is None or _is_member(kind.DESCRIPTOR, found):
-            continue
-        if stronger is None:
-            raise unknown_value(f"{field} in the record {key} of the journal", found)
-        log.warning(
-            "a newer Rhino wrote what is unknown here",
-            extra={"key": key[:200], "field": field, "value": str(found)[:80]},
-        )
-        kept[field] = stronger
-    return {**value, "settings": kept}
-
-
-def _is_member(enum: Any, found: Any) -> bool:
-    """Whether a value of JSON is the name or the number of a member."""
-    if isinstance(found, str):
-        return found in enum.values_by_name
-    return isinstance(found, int) and found in enum.values_by_number

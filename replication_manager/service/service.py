@@ -17,7 +17,7 @@ from replication_manager.service import messages
 from replication_manager.service.probe import refuses
 from replication_manager.service.runtime import Runtime
 from rhino_core.epochs import generation_ceiling
-from rhino_core.errors import InvalidRequestError, PreconditionError, UnavailableError, UnknownError
+from rhino_core.errors import InvalidRequestError, UnavailableError, UnknownError
 from rhino_core.ids import JobSettings, Worker, check_job, is_loopback
 from rhino_core.journal import Journal
 from rhino_core.rpc import audited, convert
@@ -258,12 +258,6 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         if not dry_run or record is None or not record.ended:  # a dry run is refused too
             self.handle(ev.WorkerForgotten(worker_id))
         return usage
-
-    async def _not_served(self, request: Any, context: Context) -> Any:
-        """Refuses: any client on the network could otherwise delete state that a query needs."""
-        raise PreconditionError("only the handover manager in the manager's process does this: ask its service")
-
-    PublishFloors = ChangeGroup = SetDraining = SetJobSettings = ForgetJob = ForgetWorker = _not_served
 
 
 def _check_address(worker: common_pb2.Worker, peer: str) -> None:

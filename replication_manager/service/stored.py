@@ -72,5 +72,4 @@ def restore(journal: Journal, settings: ManagerSettings, now: float) -> Replicat
         process_number=secrets.randbelow(1 << PROCESS_BITS),
         lag_cap=LagCap(settings.lag_cap_s, settings.lag_cap_bytes),
         scatter_width=settings.scatter_width,
-        by_load=settings.copies_by == "load",
     )

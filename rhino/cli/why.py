@@ -58,8 +58,7 @@ def _lines(decision: Decision, names: Mapping[str, str]) -> Iterable[str]:
 
 def _numbers(decision: Decision) -> str:
     """The imbalances and the gain, as far as they were computed."""
-    imbalance = f"imbalance of {decision.goal}" if decision.goal else "imbalance"
-    named = ((imbalance, decision.measured), ("expected", decision.expected), ("planned", decision.planned))
+    named = (("imbalance", decision.measured), ("expected", decision.expected), ("planned", decision.planned))
     parts = [f"{name} {value:.2f}" for name, value in named if value is not None]
     if decision.gain_s is not None and decision.cost_s is not None:
         parts.append(f"saves {decision.gain_s:.1f} s, costs {decision.cost_s:.1f} s")

@@ -11,9 +11,6 @@ from replication_manager.protocol import events as ev
 from replication_manager.protocol.workers.worker_record import WorkerRecord, WorkerState
 from replication_manager.service.service import ReplicationService
 from rhino_core.ids import GroupId, ReplicaGroup
-from rhino_core.planning.correlation import CopyDecision
-
-NO_DECISIONS: Mapping[str, CopyDecision] = {}
 
 
 class ClusterPort:
@@ -77,8 +74,7 @@ class ClusterPort:
             stored_bytes = record.reports[group.group].stored_bytes
             if stored_bytes and (record.present or group.member(worker_id) is not None):
                 stored[worker_id] = stored_bytes
-        decisions = self._core.copy_decisions.get(group.group)
-        return GroupSeen(group, stored, dict(decisions) if decisions else NO_DECISIONS)
+        return GroupSeen(group, stored)
 
     def remains(self, worker_id: str) -> Remains:
         core, record = self._core, self._core.membership.records.get(worker_id)
@@ -116,6 +112,4 @@ class ClusterPort:
         return job in self._core.forgotten
 
     def publish(self, effect: wanted.PublishLogged) -> None:
-        self._replication.handle(
-            ev.BatchPublished(effect.job, effect.batch_id, effect.versions, effect.floors, effect.task_s)
-        )
+        self._replication.handle(ev.BatchPublished(effect.job, effect.batch_id, effect.versions, effect.floors))

@@ -1,4 +1,4 @@
-"""Places virtual nodes that are on no worker, or on one that must be emptied."""
+"""Places virtual nodes whose worker must be emptied, and parts the hot ones."""
 
 from __future__ import annotations
 
@@ -6,49 +6,27 @@ import heapq
 
 from rhino_core.errors import NoSpaceError
 from rhino_core.planning.goals import Weight
-from rhino_core.planning.rounds import Rounds
 from rhino_core.planning.state import State
-
-ROUNDS = 4  # so many virtual nodes without a worker for each worker are placed in rounds, fewer one by one
 
 
 def place_leavers(state: State) -> None:
     """Places every virtual node that its worker may not keep. Raises NoSpaceError if one fits nowhere.
 
-    Workers with all of its state come first, among them the least loaded, as long as they stay within their bands.
+    Workers with all of its state come first, among them the least loaded, as long as they stay within their band.
     """
     model = state.model
-    leaving = set(model.homeless)
-    for worker, site in enumerate(model.sites):
-        if site is not None and not site.stays:
-            leaving |= model.owned[worker]
-    pool = _by_size(state, leaving)
-    if any(map(model.copies.__getitem__, pool)):
-        held = [node for node in pool if model.copies[node]]
-        held = _to_holders(state, sorted(held, key=lambda node: len(state.may_hold(node))))  # stable: the largest first
-        pool = [node for node in pool if not model.copies[node]] + held
-    fresh = pool if len(leaving) == len(model.homeless) else [node for node in pool if node in model.homeless]
-    if len(fresh) >= ROUNDS * len(state.receivers) > 0 and Rounds.possible(state):
-        others = [] if fresh is pool else [node for node in pool if node not in model.homeless]
-        pool = Rounds(state, fresh).run() + others
-    _one_by_one(state, pool)
-
-
-def _by_size(state: State, nodes: set[int]) -> list[int]:
-    """The largest first. The size is the virtual node's greatest part of a share over all weights."""
-    scales = [1 / share.fair if share.fair else 0.0 for share in state.shares]
-    columns = state.columns
-    order = sorted(nodes)
-    first, *rest = ([column[node] * scale for node in order] for column, scale in zip(columns, scales, strict=True))
-    sizes = list(map(max, first, *rest)) if rest else first
-    return list(map(order.__getitem__, sorted(range(len(order)), key=sizes.__getitem__, reverse=True)))
+    emptied = (worker for worker, site in enumerate(model.sites) if not site.stays)
+    leaving = sorted(set[int]().union(*map(model.owned.__getitem__, emptied)))
+    pool = sorted(leaving, key=state.column.__getitem__, reverse=True)  # the heaviest first
+    held = sorted((node for node in pool if model.copies[node]), key=lambda node: len(state.may_hold(node)))  # stable
+    _one_by_one(state, [*(node for node in pool if not model.copies[node]), *_to_holders(state, held)])
 
 
 def _to_holders(state: State, pool: list[int]) -> list[int]:
-    """Puts each on the least loaded worker with all of its state, within this worker's bands. Returns the others."""
+    """Puts each on the least loaded worker with all of its state, within this worker's band. Returns the others."""
     left = []
     for node in pool:
-        holders = [h for h in state.may_hold(node) if not state.overload_with(h, state.weights_of(node))]
+        holders = [h for h in state.may_hold(node) if not state.overload_with(h, state.column[node])]
         if holders:
             state.put(node, min(holders, key=lambda h: (state.height(h), h)))
         else:
@@ -88,11 +66,10 @@ def _lowest_with_room(state: State, heap: list[tuple[float, int]], node: int) ->
     if found is not None:
         return found
     named, size = state.model.nodes[node], state.model.columns[Weight.BYTES][node]
-    sites = (state.model.sites[worker] for worker in state.receivers)
-    workers = ", ".join(sorted(site.worker_id for site in sites if site is not None)[:20]) or "none"
+    workers = ", ".join(sorted(state.model.sites[worker].worker_id for worker in state.receivers)[:20]) or "none"
     raise NoSpaceError(
-        f"virtual node {named.name if named else node} of job {named.job if named else '?'} ({size:.0f} bytes) fits on "
-        f"no other worker of {workers}: add workers or free disk space"
+        f"virtual node {named.name} of job {named.job} ({size:.0f} bytes) fits on no other worker of {workers}: "
+        "add workers or free disk space"
     )
 
 
@@ -101,15 +78,14 @@ def spread_hot(state: State) -> None:
 
     Pinned ones keep their worker.
     """
-    for share, column in zip(state.shares, state.columns, strict=True):
-        homes: dict[int, int] = {}
-        rest = []
-        for node in sorted(share.hot, key=lambda n: (n not in state.pinned, -column[n], n)):
-            if homes.setdefault(state.place_of(node), node) != node and node not in state.pinned:
-                rest.append(node)
-        for node in rest:
-            free = [w for w in state.receivers if w not in homes and state.fits(node, w)]
-            if free:
-                target = min(free, key=lambda w: (w not in state.model.copies[node], state.height(w), w))
-                homes[target] = node
-                state.put(node, target)
+    homes: dict[int, int] = {}
+    rest = []
+    for node in sorted(state.hot, key=lambda n: (n not in state.pinned, -state.column[n], n)):
+        if homes.setdefault(state.place_of(node), node) != node and node not in state.pinned:
+            rest.append(node)
+    for node in rest:
+        free = [w for w in state.receivers if w not in homes and state.fits(node, w)]
+        if free:
+            target = min(free, key=lambda w: (w not in state.model.copies[node], state.height(w), w))
+            homes[target] = node
+            state.put(node, target)

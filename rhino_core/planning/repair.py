@@ -1,4 +1,4 @@
-"""Brings workers within their bands by moves, then by exchanges. Each of them lowers the overload."""
+"""Brings workers within their band by moves, then by exchanges. Each of them lowers the overload."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import heapq
 from collections import Counter
 from dataclasses import dataclass
 
-from rhino_core.planning.state import State
+from rhino_core.planning.state import MOVE_BYTES, State
 
 LOW_TRIED = 8  # least loaded workers, as targets of a virtual node
 LOW_EXCHANGED = 3  # of these, in exchanges
@@ -36,7 +36,7 @@ class Repair:
         heapq.heapify(self._low)
 
     def run(self) -> None:
-        """Relieves the worker furthest beyond its bands, until none can be helped or the budget is spent."""
+        """Relieves the worker furthest beyond its band, until none can be helped or the budget is spent."""
         state = self._state
         heap = [(-state.overload(worker), worker) for worker in state.overloaded()]
         heapq.heapify(heap)
@@ -86,9 +86,9 @@ class Repair:
         """
         state, lowest = self._state, [worker for worker in self._lowest() if worker != origin]
         offers: list[tuple[float, int, list[int], float]] = []  # -gain / cost at best, virtual node, targets, relief
-        cheapest, enough = float(state.goals.move_bytes), _enough(overload)
+        cheapest, enough = float(MOVE_BYTES), _enough(overload)
         for node in state.members(origin):
-            relief = overload - state.overload_with(origin, [-value for value in state.weights_of(node)])
+            relief = overload - state.overload_with(origin, -state.column[node])
             if relief <= LEAST_GAIN or node in state.fixed:
                 continue
             if near := self._near(node, origin):
@@ -98,14 +98,13 @@ class Repair:
         best, rank = None, 0.0
         while offers and -offers[0][0] > rank:
             _, node, targets, relief = heapq.heappop(offers)
-            weights, home = state.weights_of(node), state.cost(node, origin)
+            weight, home = state.column[node], state.cost(node, origin)
             for target in targets:
-                gain = relief + state.overload(target) - state.overload_with(target, weights)
+                gain = relief + state.overload(target) - state.overload_with(target, weight)
                 cost = max(state.cost(node, target) - home, 1.0)
                 if gain <= enough or gain / cost <= rank or not state.fits(node, target):
                     continue
-                if state.keeps(target, weights):
-                    best, rank = Step(((node, target),), gain, cost), gain / cost
+                best, rank = Step(((node, target),), gain, cost), gain / cost
         return best
 
     def _near(self, node: int, origin: int) -> list[int]:
@@ -129,16 +128,13 @@ class Repair:
             theirs = self._heaviest(target)
             before = overload + state.overload(target)
             for node in mine:
-                out = state.weights_of(node)
                 for other in theirs:
-                    change = [b - a for a, b in zip(out, state.weights_of(other), strict=True)]
+                    change = state.column[other] - state.column[node]
                     after = state.overload_with(origin, change)
                     if after >= overload:
                         continue
-                    gain = before - after - state.overload_with(target, [-value for value in change])
+                    gain = before - after - state.overload_with(target, -change)
                     if gain <= enough or not self._exchangeable(node, other, origin, target):
-                        continue
-                    if not state.keeps(origin, change) or not state.keeps(target, [-value for value in change]):
                         continue
                     cost = state.cost(node, target) + state.cost(other, origin)
                     cost -= state.cost(node, origin) + state.cost(other, target)
@@ -151,9 +147,9 @@ class Repair:
         return origin in state.receives and state.fits(node, target) and state.fits(other, origin)
 
     def _heaviest(self, worker: int) -> list[int]:
-        """Its heaviest virtual nodes in the most important weight to balance, and some of the others."""
+        """Its heaviest virtual nodes, and some of the others."""
         members = self._state.members(worker) - self._state.fixed
-        column = self._state.columns[self._state.balanced[0]]
+        column = self._state.column
         if len(members) <= EXCHANGED:
             return sorted(members)
         ordered = sorted(members, key=lambda node: (-column[node], node))

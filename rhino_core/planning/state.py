@@ -3,57 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from rhino_core.planning.goals import Goals, Weight
-from rhino_core.planning.model import NOWHERE, Model
+from rhino_core.planning.model import Model
 from rhino_core.planning.shares import receivers_of, share_of
 
-FIRST = 8.0  # a weight is this many times as important as the next one
+CROSS_ZONE_PRICE = 4.0  # of a byte copied between zones, if one within a zone costs 1
+MOVE_BYTES = 1 << 20  # a move costs as much as copying this many bytes: two moves without copies are no bargain
 
 
 class State:
     """Loads, room and places during the choice.
 
-    `weights`: those with a band, the most important first; lists of lists have this order. `norms`: 1 / the fair share
-    of each worker. `limits`: the highest load of each worker within its band; a hot virtual node fits on its own.
+    `column`: the weight of each virtual node. `mean`: a worker's share of all of it. `norms`: 1 / the fair share of
+    each worker. `limits`: the highest load of each worker within the band; a hot virtual node fits on its own.
     """
 
     def __init__(self, model: Model, goals: Goals) -> None:
         self.model, self.goals = model, goals
         self.receivers = receivers_of(model, goals)
         self.receives = frozenset(self.receivers)
-        self.weights: tuple[Weight, ...] = goals.weights
-        shares = [share_of(model, weight, self.receivers) for weight in self.weights]
-        loose = {weight for weight in self.weights if goals.bands[weight] == math.inf}
-        loose |= goals.kept  # nothing moves for them, not even away from a hot virtual node
-        self.shares = [replace(share, hot=frozenset()) if share.weight in loose else share for share in shares]
-        self.columns = [model.columns[weight] for weight in self.weights]
-        self.loads = [list(model.totals[weight]) for weight in self.weights]
-        capacity = [0.0 if site is None or not site.stays else site.capacity for site in model.sites]
-        self.norms = [
-            [1 / (s.fair * c) if s.fair and c else 0.0 for c in capacity] for s in self.shares
-        ]  # 0: no load at all
-        bands = [goals.bands[weight] for weight in self.weights]
-        self.limits = [
-            [math.inf if band == math.inf else limit * c for c in capacity]
-            for band, limit in zip(bands, map(self._limit, range(len(bands))), strict=True)
-        ]
-        for limits, share, column in zip(self.limits, self.shares, self.columns, strict=True):
-            for node in share.hot:
-                owner = model.owner[node]
-                if owner != NOWHERE:
-                    limits[owner] = max(limits[owner], column[node])
-        factors = [FIRST**position for position in range(len(self.weights) - 1, -1, -1)]
-        self._parts = list(zip(self.loads, self.limits, self.norms, factors, strict=True))
-        self.balanced = [position for position, weight in enumerate(self.weights) if weight not in goals.kept]
-        self._firm = [position for position, weight in enumerate(self.weights) if weight in goals.firm]
-        self.room = [0.0 if site is None else site.room_bytes for site in model.sites]
+        share, loose = share_of(model, goals.weight, self.receivers), goals.band == math.inf
+        self.mean, self.hot = share.mean, frozenset[int]() if loose else share.hot
+        self.column, self.loads = model.columns[goals.weight], list(model.totals[goals.weight])
+        # 0: no load at all, or a worker to be emptied
+        self.norms = [1 / share.fair if share.fair and site.stays else 0.0 for site in model.sites]
+        self.limits = [math.inf if loose else share.fair * (1 + goals.band)] * len(model.sites)
+        for node in self.hot:
+            self._fit_hot(node, model.owner[node])
+        self.room = [site.room_bytes for site in model.sites]
         self.placed: dict[int, int] = {}
         self._members: dict[int, set[int]] = {}
-        self._received: dict[int, list[int]] = {}  # by worker, and not among its members yet: few are ever looked at
-        self.hot = frozenset().union(*(share.hot for share in self.shares))
         self.pinned = frozenset(model.node_index[node] for node in goals.pinned if node in model.node_index)
         self._barred = {
             model.node_index[node]: frozenset(model.worker_index[name] for name in names if name in model.worker_index)
@@ -61,16 +41,10 @@ class State:
             if node in model.node_index
         }
         self.fixed = self.hot | self.pinned  # what repair leaves where it is
-        self.zones = [site.zone if site is not None else "" for site in model.sites]
+        self.zones = [site.zone for site in model.sites]
 
-    def _limit(self, position: int) -> float:
-        """The highest load per capacity within the band of a weight."""
-        share, loads, sites = self.shares[position], self.loads[position], self.model.sites
-        band = self.goals.bands[share.weight]
-        if share.weight not in self.goals.kept:
-            return share.fair * (1 + band)
-        present = [loads[worker] / site.capacity for worker in share.workers if (site := sites[worker]) is not None]
-        return max(share.mean * (1 + band), *present)
+    def _fit_hot(self, node: int, worker: int) -> None:
+        self.limits[worker] = max(self.limits[worker], self.column[node])
 
     # ------------------------------------------------------------------ places
 
@@ -78,22 +52,18 @@ class State:
         return self.placed.get(node, self.model.owner[node])
 
     def members(self, worker: int) -> set[int]:
-        known = worker in self._members or worker in self._received
-        return self._own(worker) if known else self.model.owned[worker]
+        return self._members.get(worker, self.model.owned[worker])
 
     def put(self, node: int, target: int) -> None:
         """Moves the virtual node to `target`, from its worker in this plan."""
         former = self.place_of(node)
-        for loads, column, limits, share in zip(self.loads, self.columns, self.limits, self.shares, strict=True):
-            if former != NOWHERE:
-                loads[former] -= column[node]
-            loads[target] += column[node]
-            if node in share.hot:
-                limits[target] = max(limits[target], column[node])
-        if former != NOWHERE:
-            self._own(former).discard(node)
-            if former in self.receives and former != self.model.owner[node]:
-                self.room[former] += self.lacks(node, former)
+        self.loads[former] -= self.column[node]
+        self.loads[target] += self.column[node]
+        if node in self.hot:
+            self._fit_hot(node, target)
+        self._own(former).discard(node)
+        if former in self.receives and former != self.model.owner[node]:
+            self.room[former] += self.lacks(node, former)
         self._own(target).add(node)
         if target == self.model.owner[node]:
             self.placed.pop(node, None)
@@ -101,32 +71,10 @@ class State:
             self.room[target] -= self.lacks(node, target)
             self.placed[node] = target
 
-    def put_all(self, nodes: list[int], targets: list[int], loads: Mapping[int, Mapping[int, float]]) -> None:
-        """Places virtual nodes that are on no worker. Their room is taken already. As `put`, for many.
-
-        `loads`: for some weights, by position, the loads of the workers afterwards.
-        """
-        self.placed.update(zip(nodes, targets, strict=True))
-        for position, column in enumerate(self.columns):
-            mine = self.loads[position]
-            if position in loads:
-                for worker, load in loads[position].items():
-                    mine[worker] = load
-            else:
-                for node, target in zip(nodes, targets, strict=True):
-                    mine[target] += column[node]
-        received = self._received
-        for target in set(targets):
-            received.setdefault(target, [])
-        for node, target in zip(nodes, targets, strict=True):
-            received[target].append(node)
-
     def _own(self, worker: int) -> set[int]:
         found = self._members.get(worker)
         if found is None:
             found = self._members[worker] = set(self.model.owned[worker])
-        if worker in self._received:
-            found.update(self._received.pop(worker))
         return found
 
     # ------------------------------------------------------------------ costs
@@ -144,7 +92,7 @@ class State:
         """Whether the missing bytes would come from another zone: nobody in the worker's own zone has them."""
         zone, zones, model = self.zones[worker], self.zones, self.model
         owner = model.owner[node]
-        if not zone or owner == NOWHERE:
+        if not zone:
             return False
         return zones[owner] != zone and all(zones[holder] != zone for holder in model.copies[node])
 
@@ -153,8 +101,8 @@ class State:
         if worker == self.model.owner[node]:
             return 0.0
         lacking = self.lacks(node, worker)
-        price = self.goals.cross_zone_price if lacking and self.crosses(node, worker) else 1.0
-        return self.goals.move_bytes + lacking * price
+        price = CROSS_ZONE_PRICE if lacking and self.crosses(node, worker) else 1.0
+        return MOVE_BYTES + lacking * price
 
     def least_copied(self, node: int) -> float:
         """The least bytes to copy if the virtual node goes to a worker without all of its state."""
@@ -162,31 +110,6 @@ class State:
         if partly is None:
             return size
         return min([size, *(left for worker, left in partly.items() if worker in self.receives)])
-
-    def least_lacking(self, node: int) -> float:
-        """The least bytes to copy if the virtual node leaves its worker."""
-        owner = self.model.owner[node]
-        for holder in self.model.copies[node]:
-            if holder != owner and holder in self.receives:
-                return 0.0
-        return self.least_copied(node)
-
-    def least_copied_of(self, nodes: Collection[int]) -> float:
-        """The least bytes to copy if all of these virtual nodes leave their workers."""
-        if self._unheld(nodes):
-            return math.fsum(map(self.model.columns[Weight.BYTES].__getitem__, nodes))
-        return math.fsum(map(self.least_lacking, nodes))
-
-    def _unheld(self, nodes: Collection[int]) -> bool:
-        """Whether no worker but the owners has any state of them, as when a large cluster is placed at first."""
-        return not self.model.lacking and not any(map(self.model.copies.__getitem__, nodes))
-
-    def copied(self) -> float:
-        """Bytes copied by the moves."""
-        model = self.model
-        if self._unheld(self.placed):
-            return math.fsum(map(model.columns[Weight.BYTES].__getitem__, self.placed))
-        return math.fsum(self.lacks(node, worker) for node, worker in self.placed.items())
 
     def fits(self, node: int, worker: int) -> bool:
         """Whether the worker has room for the virtual node, and it may go there."""
@@ -200,48 +123,21 @@ class State:
     # ------------------------------------------------------------------ balance
 
     def height(self, worker: int) -> float:
-        """The worker's highest load over its share, of all weights to balance."""
-        return max([self.loads[position][worker] * self.norms[position][worker] for position in self.balanced])
-
-    def keeps(self, worker: int, changes: Sequence[float]) -> bool:
-        """Whether the worker stays within the bands that no move may break, if its loads change by so much."""
-        for position in self._firm:
-            limit = self.limits[position][worker] * (1 + 1e-9)
-            if changes[position] > 0 and self.loads[position][worker] + changes[position] > limit:
-                return False
-        return True
+        """The worker's load over its share."""
+        return self.loads[worker] * self.norms[worker]
 
     def overload(self, worker: int) -> float:
-        """How far the worker is beyond its limits: the squares, by importance. 0: within all bands."""
-        total = 0.0
-        for loads, limits, norms, factor in self._parts:
-            excess = (loads[worker] - limits[worker]) * norms[worker]
-            if excess > 1e-9:
-                total += factor * excess * excess
-        return total
+        """The square of how far the worker is beyond its limit, in shares. 0: within the band."""
+        return self.overload_with(worker, 0.0)
 
-    def overload_with(self, worker: int, changes: Iterable[float]) -> float:
-        """As `overload`, after the loads change by so much in each weight."""
-        total = 0.0
-        for (loads, limits, norms, factor), change in zip(self._parts, changes, strict=True):
-            excess = (loads[worker] + change - limits[worker]) * norms[worker]
-            if excess > 1e-9:
-                total += factor * excess * excess
-        return total
+    def overload_with(self, worker: int, change: float) -> float:
+        """As `overload`, after the load changes by so much."""
+        excess = (self.loads[worker] + change - self.limits[worker]) * self.norms[worker]
+        return excess * excess if excess > 1e-9 else 0.0
 
     def overloaded(self) -> list[int]:
-        """Workers beyond a limit."""
-        found: set[int] = set()
-        for loads, limits, norms in zip(self.loads, self.limits, self.norms, strict=True):
-            found.update(
-                w
-                for w, (load, limit, norm) in enumerate(zip(loads, limits, norms, strict=True))
-                if (load - limit) * norm > 1e-9
-            )
-        return sorted(found)
-
-    def weights_of(self, node: int) -> list[float]:
-        return [column[node] for column in self.columns]
+        """Workers beyond their limit."""
+        return [worker for worker in range(len(self.loads)) if self.overload(worker)]
 
     def may_hold(self, node: int) -> list[int]:
         """Workers with all of its state that may receive it."""

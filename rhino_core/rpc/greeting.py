@@ -47,9 +47,8 @@ def token_in(answer: bytes, where: Path) -> bytes:
 def ask(path: Path) -> bytes:
     """Asks the greeter of the sidecar's socket `path` for a token. It counts once and for some seconds.
 
-    Empty: there is no greeter, because the sidecar is older or has not started. Raises AccessDeniedError if the sidecar
-    does not serve this user, or if another user could have put the socket there. Raises UnavailableError if the sidecar
-    ends before it has answered; ask again.
+    Raises AccessDeniedError if the sidecar does not serve this user, or if another user could have put the socket
+    there. Raises UnavailableError if no sidecar answers, or if it ends before it has answered; ask again.
     """
     where = greeter_path(path.absolute())
     require_own(path.absolute())
@@ -62,7 +61,9 @@ def ask(path: Path) -> bytes:
             while len(answer) <= REASON_BYTES and (part := connection.recv(REASON_BYTES + 2)):
                 answer += part
         except (FileNotFoundError, ConnectionRefusedError):
-            return b""
+            raise UnavailableError(
+                f"no Rhino sidecar answers on {path}: start one on this node, or name its socket (--socket)"
+            ) from None
         except OSError as error:
             raise UnavailableError(f"no answer from {where}: {error}; is the sidecar running?") from error
     if not answer:

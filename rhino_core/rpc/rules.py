@@ -143,11 +143,10 @@ FIELDS: dict[str, Rule] = dict(
         ),
         _of(_STORE, "store"),
         _of(_ID, "checkpoint_id"),
-        _of(_SAFE_OR_NONE, "suite suites"),
         _of(_WORKER, "worker_id worker workers holders Move.target"),
         _of(
             _WORKER_OR_NONE,
-            "ExecutorChanged.worker_id written_by target origin add_member make_owner desired_worker actual_worker "
+            "ExecutorChanged.worker_id written_by target origin desired_worker actual_worker "
             "ListActionsRequest.worker Action.worker user",
         ),
         _of(_INCARNATION, "incarnation"),
@@ -162,7 +161,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(_PROCESS, "process_id"),
         _of(_SAFE_OR_NONE, "session_id run_id handover_id former_token DriverWelcome.token owner zone rack"),
         # texts
-        _of(_LABEL, "mode outcome goal unit SourceLag.source"),
+        _of(_LABEL, "mode outcome unit SourceLag.source"),
         _of(_LABEL, "client protocol_version application_id spark_version executor_id by kind strategy"),
         _of(_LABEL, "QueryStarted.name JobStatus.name BatchLoad.name Action.name rhino_version forgotten_by"),
         _of(
@@ -216,9 +215,9 @@ LENGTHS = {
         # One entry per group, store or virtual node of a large query, or per file of a group.
         2 * ids.PARTITIONS_MAX: """
             RegisterRequest.groups HeartbeatRequest.changed HeartbeatRequest.lags GroupUpdate.groups GroupUpdate.left
-            GroupUpdate.floors DescribeGroupsReply.groups PublishFloorsRequest.floors PublishFloorsRequest.logged
+            GroupUpdate.floors DescribeGroupsReply.groups
             BatchLogged.versions BatchLogged.floors BatchLogged.work CheckVersionsRequest.versions
-            CheckVersionsReply.checks BranchRequest.versions RestructureRequest.links RestructureRequest.empty
+            CheckVersionsReply.checks BranchRequest.links BranchRequest.empty
             InventoryReply.files InventoryReply.floors
             ListReply.files ListReply.modified_ms
             JobStatus.virtual_nodes DesiredLocations.locations ForgetWorkerReply.only_member
@@ -230,7 +229,6 @@ LENGTHS = {
         50_000: "ListHandoversReply.handovers ListJobsReply.jobs DescribeReply.commits",
         100: "TaskGroup.operators",
         1_000: "QueryStarted.task_groups",
-        16: "OpenPushRequest.suites",
     }.items()
     for name in names.split()
 }

@@ -44,9 +44,6 @@ _SERVICES: Mapping[str, Mapping[str, Right]] = {
         "ResolveGroup": _named(lambda request: request.worker_id),
         "ListWorkers": READS,
         "DescribeGroups": READS,
-        # The handover manager does these within the process.
-        **dict.fromkeys(("PublishFloors", "ChangeGroup", "SetDraining", "SetJobSettings"), NOBODY),
-        **dict.fromkeys(("ForgetJob", "ForgetWorker"), NOBODY),
     },
     "rhino.v1.HandoverManager": {
         **dict.fromkeys(("PlanHandover", "WatchHandover", "ListHandovers", "ListJobs", "GetDrain", "Explain"), READS),
@@ -63,7 +60,6 @@ _SERVICES: Mapping[str, Mapping[str, Right]] = {
         "Describe": _only(MANAGER, OPERATOR, READER),
         "StartScrub": CHANGES,
         "Branch": CHANGES,
-        "Restructure": CHANGES,
     },
     "grpc.health.v1.Health": dict.fromkeys(("Check", "List", "Watch"), Right(EVERYBODY)),
     "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": READS},

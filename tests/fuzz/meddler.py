@@ -15,8 +15,7 @@ from rhino_core.settings import REQUIRED
 from worker_runtime.push import opening
 from worker_runtime.push.core.noise import HANDSHAKE_BYTES
 from worker_runtime.push.core.records import Session, TamperedError
-from worker_runtime.push.encryption import SUITE, Encryption
-from worker_runtime.push.opening import TOKEN_BYTES, AdmittedSender, Ticket
+from worker_runtime.push.opening import TOKEN_BYTES, AdmittedSender, Encryption, Ticket
 
 TOKEN = bytes(TOKEN_BYTES)
 TIMEOUT_S = 60.0  # for both ends, on a busy machine
@@ -69,7 +68,7 @@ async def _shake_hands(
 
     sender, receiver = who
     admission = AdmittedSender(sender.name, Lane.BULK)
-    to_them, to_us = (Ticket(admission, TOKEN, SUITE, str(peer), secret) for peer in (receiver, sender))
+    to_them, to_us = (Ticket(admission, TOKEN, str(peer), secret) for peer in (receiver, sender))
 
     async def begun() -> Session:
         return (await opening.as_sender("", 0, to_them, Encryption(sender, REQUIRED)))[1]

@@ -139,7 +139,10 @@ def marks(data: bytes, folder: Path) -> None:
 
 
 def manager_records(data: bytes, folder: Path) -> None:
-    """JSON values by key, as `journals`, of the replication manager. What it restores, it can go on with."""
+    """JSON values by key, as `journals`, of the replication manager. What it restores, it can go on with.
+
+    Texts stand for the bytes of messages.
+    """
     try:
         values = json.loads(data)
     except (ValueError, RecursionError):
@@ -158,7 +161,9 @@ class Journalled(Journal):
         self._values, self.generation, self.fresh = values, issued_ceiling(), False
 
     def items(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
-        return ((key, value) for key, value in sorted(self._values.items()) if key.startswith(prefix))
+        for key, value in sorted(self._values.items()):
+            if key.startswith(prefix):
+                yield key, value.encode("latin-1", "replace") if isinstance(value, str) else value
 
 
 def metrics_requests(data: bytes, folder: Path) -> None:

@@ -73,7 +73,7 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.manager = Manager(by_load=seed % 2 == 1)
+        self.manager = Manager()
         self.loads = random.Random(f"loads {seed}")  # drawn apart, so that the rest of a seed does not depend on them
         self.play = Play(Cluster())
         self.alive: set[str] = set()

@@ -57,7 +57,7 @@ def written(value: Record) -> Any:
 def journal(tmp_path: Path) -> Iterator[Journal]:
     db = Rdict(str(tmp_path))
     for key, value in RECORDS.items():
-        db[key] = value
+        db[key] = bytes.fromhex(value["hex"]) if isinstance(value, dict) else value
     db.close()
     opened = Journal(tmp_path)
     yield opened

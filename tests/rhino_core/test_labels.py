@@ -15,6 +15,7 @@ from rhino_core.journal import Journal
 from rhino_core.rpc import gate
 from rhino_core.rpc.convert import labelled_worker_to_pb, replica_group_to_pb, worker_of, worker_to_pb
 from rhino_core.settings import ManagerSettings, SidecarSettings
+from rhino_pb import common_pb2
 
 WORKER = Worker("w", "w/1", "host", "host:1", "zone-1", "rack-7")
 LABELS = ("zone", "rack")
@@ -52,7 +53,9 @@ def test_the_journal_keeps_labels_and_an_older_record_has_none(tmp_path: Path) -
     settings = ManagerSettings(tmp_path, "127.0.0.1:0")
     (found,) = stored.restore(journal, settings, 0.0).membership.records.values()
     assert (found.worker.zone, found.worker.rack) == ("zone-1", "rack-7")
-    journal.write({key: {name: text for name, text in value.items() if name not in LABELS}})
+    older = common_pb2.Worker.FromString(value)
+    older.zone = older.rack = ""
+    journal.write({key: older.SerializeToString()})
     (found,) = stored.restore(journal, settings, 0.0).membership.records.values()
     assert (found.worker, found.worker.zone, found.worker.rack) == (WORKER, "", "")
     journal.close()

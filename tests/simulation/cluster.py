@@ -18,7 +18,6 @@ from tests.simulation.facts import require
 from tests.simulation.faults import FaultInjector
 from tests.simulation.journals import Journals
 from tests.simulation.manager import Manager
-from tests.simulation.moving_copies import MovingCopies
 from tests.simulation.network import Network
 from tests.simulation.old_versions import OldVersions
 from tests.simulation.peace import Peace
@@ -59,7 +58,6 @@ class Cluster:
         self.workload = Workload(self, self.variety.stores)
         self.short_lived = ShortLived(self) if self.variety.forgotten_query else None
         self.stopped = Workload(self, STOPPED if self.variety.stopped_query else ())
-        self.moving_copies = MovingCopies(seed) if self.variety.copies_move else None
         self.faults = FaultInjector(self)
         self.drains = Drains(self)
         self.old_versions = OldVersions(self, self.workload)
@@ -170,7 +168,6 @@ class Cluster:
 
     def _end_faults(self) -> None:
         self.world.say("faults end")
-        self.moving_copies = None
         self.peace.start(last_batches_s=FAULTY_S + SETTLING_S + SOUND_S)
         if self.executors is not None:
             self.executors.stay(self.manager.core.groups.values(), self.sidecars)

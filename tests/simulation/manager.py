@@ -87,8 +87,6 @@ class Manager:
         self.core = ReplicationMachine(
             restored, lease_times, now=self._world.now, process_number=self._journals, lag_cap=lag_cap
         )
-        if self._cluster.moving_copies is not None:
-            self._cluster.moving_copies.govern(self.core)
         self._checked: dict[GroupId, ReplicaGroup] = {}
         self._replacements: dict[GroupId, str] = {}  # of laggards, before the event
         self._watches: dict[str, Watch] = {}
@@ -104,8 +102,6 @@ class Manager:
             watch.close()
         for group in self.core.groups:
             self.forgotten.setdefault(group, set()).update(self.core.returned.joined(group))
-        for group, swap in self.core._reallocation._running.items():
-            self.forgotten.setdefault(group, set()).update((swap.origin.worker, swap.target.worker))
         for group, leaving in self.core.laggards.leaving.items():
             self.forgotten.setdefault(group, set()).add(leaving.worker_id)
 

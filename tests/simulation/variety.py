@@ -17,8 +17,8 @@ class Variety:
     without any fault. `moves_in_peace`: handovers while the last batches are written. `forgotten_query`: another
     query ends early and is forgotten. `few_executors`: on some workers only, so that tasks do not run by the map.
     `taken_back`: the query goes on from older versions now and then. `zones`: the workers are in two zones.
-    `stopped_query`: another query ends early and stays. `copies_move`: now and then a copy moves to another worker, as
-    loads make them. `journal_replaced`: the manager loses its journal, or gets an older copy of it."""
+    `stopped_query`: another query ends early and stays. `journal_replaced`: the manager loses its journal, or gets an
+    older copy of it."""
 
     settings: JobSettings
     stores: tuple[StoreId, ...] = (StoreId(JOB, 0, 0, "default"), StoreId(JOB, 1, 0, "default"))
@@ -29,7 +29,6 @@ class Variety:
     taken_back: bool = False
     zones: bool = False
     stopped_query: bool = False
-    copies_move: bool = False
     journal_replaced: bool = False
 
 
@@ -53,7 +52,6 @@ def drawn(seed: int, factor: int) -> Variety:
         taken_back=random.random() < 0.3,
         zones=random.random() < 0.3,
         stopped_query=seed % 7 == 5 and random.random() < 0.7,
-        copies_move=seed % 7 == 5 and random.random() < 0.7,
         journal_replaced=seed % 14 == 11,
     )  # the other seeds are as they were: some are known to find planted bugs (test_simulation.py, FINDS)
 

@@ -230,7 +230,8 @@ class Client:
         await self.stub.Release(request, timeout=10)
 
     async def names(self, store: StoreId) -> list[str]:
-        reply = await self.stub.List(sidecar_pb2.ListRequest(store=store_to_pb(store)), timeout=10)
+        request = sidecar_pb2.ListRequest(store=store_to_pb(store), session_id=self.info.session_id)
+        reply = await self.stub.List(request, timeout=10)
         return [file.name for file in reply.files]
 
     async def describe(self) -> sidecar_pb2.DescribeReply:

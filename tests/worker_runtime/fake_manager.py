@@ -133,11 +133,10 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
 
     # ------------------------------------------------------------ service
 
-    async def PublishFloors(self, request: Any, context: Any) -> Any:
+    async def ListWorkers(self, request: Any, context: Any) -> Any:
         raise AssertionError("not for sidecars")
 
-    ListWorkers = DescribeGroups = ChangeGroup = SetDraining = ForgetJob = ForgetWorker = PublishFloors
-    SetJobSettings = PublishFloors
+    DescribeGroups = ListWorkers
 
     async def Register(self, request: replication_pb2.RegisterRequest, context: Any) -> replication_pb2.RegisterReply:
         worker = self.seen_as(worker_of(request.worker))

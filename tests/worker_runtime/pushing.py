@@ -15,7 +15,6 @@ from tests.worker_runtime.cluster import Cluster
 from tests.worker_runtime.scenario import worker
 from worker_runtime.push.connection import Connection
 from worker_runtime.push.core.framing import Decoder, packed
-from worker_runtime.push.encryption import NO_SUITE
 from worker_runtime.push.sockets import connect
 
 
@@ -47,7 +46,7 @@ async def stream(
     address: str, lane: peer_pb2.Lane.ValueType = peer_pb2.LANE_COMMIT, sender: str = "x"
 ) -> AsyncIterator[tuple[Connection, asyncio.Queue[peer_pb2.PushReply]]]:
     """With the queue of its replies. The manager has to have named the sender."""
-    request = peer_pb2.OpenPushRequest(sender=worker_to_pb(worker(sender)), lane=lane, suites=[NO_SUITE])
+    request = peer_pb2.OpenPushRequest(sender=worker_to_pb(worker(sender)), lane=lane)
     async with aio_channel(address) as channel:
         stub = peer_pb2_grpc.PeerStub(channel)
         # The manager's word on the sender may still be on its way.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import asdict
 
 from rhino_core.errors import RhinoError, UnavailableError
 from rhino_core.ids import Worker
@@ -17,7 +18,6 @@ from worker_runtime.storage.index.index import Index
 
 log = logging.getLogger(__name__)
 _KEY = "known_workers"
-_FIELDS = ("worker_id", "incarnation", "host", "peer_address")  # an older sidecar refuses records with others
 
 
 class KnownWorkers:
@@ -35,10 +35,7 @@ class KnownWorkers:
 
     def update(self, workers: Iterable[Worker]) -> None:
         """Records the complete set."""
-        fields = [
-            {name: getattr(worker, name) for name in _FIELDS} for worker in sorted(workers, key=lambda w: w.worker_id)
-        ]
-        text = json.dumps(fields)
+        text = json.dumps([asdict(worker) for worker in sorted(workers, key=lambda w: w.worker_id)])
         if text == self._text:
             return
         self._text = text

@@ -8,7 +8,7 @@ import socket
 from rhino_core.ids import Lane
 from rhino_core.security.audit import AuditLog, Line
 from worker_runtime.push.core.records import CUT, UNFINISHED, TamperedError
-from worker_runtime.push.encryption import NOT_ENCRYPTED, Encryption
+from worker_runtime.push.opening import NOT_ENCRYPTED, Encryption
 from worker_runtime.statistics import Statistics
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import socket
 from collections import Counter
-from collections.abc import Collection
 
 from rhino_core.descriptors import USED_UP, LogLimit, Reserve
 from rhino_core.ids import Lane
@@ -17,8 +16,7 @@ from worker_runtime.push import opening
 from worker_runtime.push.alarms import address_of
 from worker_runtime.push.connection import Connection
 from worker_runtime.push.core.records import UNFINISHED, Session, TamperedError, plain_session
-from worker_runtime.push.encryption import NO_SUITE, NOT_ENCRYPTED, Encryption
-from worker_runtime.push.opening import TOKEN_BYTES, AdmittedSender, Ticket, Tickets
+from worker_runtime.push.opening import NOT_ENCRYPTED, TOKEN_BYTES, AdmittedSender, Encryption, Ticket, Tickets
 from worker_runtime.push.receiver import Receiver
 from worker_runtime.push.sockets import tune
 
@@ -70,18 +68,19 @@ class PushListener:
         sender: str,
         lane: Lane,
         caller: Identity | None = None,
-        offered: Collection[str] = (),
         context: Context = None,
+        *,
+        encrypts: bool = False,
     ) -> Ticket:
         """A ticket for one connection of this worker.
 
-        `caller`: its identity; None: there are no certificates. `offered`: its suites. `context`: of its call. Raises
-        UnavailableError if it has several unused tickets, PreconditionError if no offered suite is accepted here.
+        `caller`: its identity; None: there are no certificates. `context`: of its call. `encrypts`: whether the worker
+        encrypts. Raises UnavailableError if it has several unused tickets, PreconditionError for another choice.
         """
-        suite = self._encryption.choose(offered, sender)
+        self._encryption.agree(sender, encrypts=encrypts)
         peer = "" if caller is None else str(caller)
         check = None if context is None else self._transport.later_check(context)
-        return self._tickets.issue(sender, lane, suite, peer, tuple(offered), check)
+        return self._tickets.issue(sender, lane, peer, check, encrypted=encrypts)
 
     async def run(self) -> None:
         """Serves until cancelled, then ends all streams."""
@@ -183,7 +182,7 @@ class PushListener:
 
     async def _session(self, sock: socket.socket, ticket: Ticket, deadline: float) -> Session:
         """Raises OSError. Nobody else can use the ticket, so its sender hears nothing of a thief but the alarm."""
-        if ticket.suite == NO_SUITE:
+        if not ticket.secret:
             return plain_session()
         try:
             async with asyncio.timeout_at(deadline):

@@ -1,36 +1,39 @@
 """Opens push streams: a ticket over gRPC, then a connection with its token, and with encryption a handshake.
 
-A ticket admits one connection of one worker on one lane, for a few seconds. docs/design/push-encryption.md specifies
-the handshake. Both ends of it raise TamperedError if the other end does not have the ticket's secret or means another
-stream, and OSError. The sockets do not block.
+A ticket admits one connection of one worker on one lane, for a few seconds. Both sidecars have to encrypt, or neither.
+docs/design/push-encryption.md specifies the handshake. Both ends of it raise TamperedError if the other end does not
+have the ticket's secret or means another stream, and OSError. The sockets do not block.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import socket
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from rhino_core.errors import RemoteProtocolError, UnavailableError
+from rhino_core.errors import PreconditionError, RemoteProtocolError, UnavailableError
 from rhino_core.ids import Lane, Worker
 from rhino_core.rpc.channel import call, worker_channel
 from rhino_core.rpc.convert import worker_of, worker_to_pb
+from rhino_core.security.identity import Identity, Role, parse
 from rhino_core.security.transport import PLAIN, Transport
+from rhino_core.settings import REQUIRED
 from rhino_core.version import PROTOCOL, check_protocol
 from rhino_pb import peer_pb2, peer_pb2_grpc
 from worker_runtime.codec import LANE_TO_PB
 from worker_runtime.push.connection import Connection
 from worker_runtime.push.core.noise import HANDSHAKE_BYTES, PSK_BYTES, Handshake
 from worker_runtime.push.core.records import HANDSHAKE, Session, TamperedError, initiator_session, responder_session
-from worker_runtime.push.encryption import NO_SUITE, NOT_ENCRYPTED, Encryption
 from worker_runtime.push.sockets import CONNECT_TIMEOUT_S, connect
 
+log = logging.getLogger(__name__)
 LABEL = b"rhino push v1"
 TOKEN_BYTES = 16  # of the token, which is the public id of an encrypted stream
 SECRET_BYTES = PSK_BYTES
@@ -38,6 +41,56 @@ TOKEN_S = 5.0  # lifetime of an unused token, and the time in which a connection
 STREAM_S = 3600.0  # age at which a sender opens a stream anew, so that TLS checks the receiver's certificate again
 TOKENS_MAX = 4  # unused tokens per worker and lane
 _LENGTH = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class Encryption:
+    """The choice of one sidecar, for all its streams.
+
+    `identity`: of its certificate; None: it has none, so nothing can be encrypted. `mode`: the setting.
+    """
+
+    identity: Identity | None
+    mode: str = REQUIRED
+
+    @property
+    def is_on(self) -> bool:
+        return self.identity is not None and self.mode == REQUIRED
+
+    def agree(self, other: str, *, encrypts: bool) -> None:
+        """Raises PreconditionError unless the other sidecar encrypts the stream as this one does."""
+        if encrypts != self.is_on:
+            raise PreconditionError(
+                f"push streams of sidecar {other!r} are {_in_words(encrypts)}, and this sidecar accepts only those "
+                f"that are {_in_words(self.is_on)}: give both the same --push-encryption"
+            )
+
+    def identity_of(self, worker_id: str) -> Identity:
+        """The identity of another worker of this cluster, as checked by TLS."""
+        if self.identity is None:
+            raise RemoteProtocolError(f"a stream of worker {worker_id!r} is encrypted, but there are no certificates")
+        return Identity(self.identity.cluster, Role.WORKER, worker_id)
+
+    def answering(self, sender: str) -> str:
+        """This sidecar, as the sender with this identity knows it. A cluster has two names while its key changes."""
+        if self.identity is None:
+            raise RemoteProtocolError(f"a stream of {sender} is encrypted, but there are no certificates")
+        return str(replace(self.identity, cluster=parse(sender).cluster))
+
+
+NOT_ENCRYPTED = Encryption(None)
+
+
+def chosen(transport: Transport, mode: str) -> Encryption:
+    """The encryption of a sidecar with this transport. `mode`: the setting; empty: as secure as the transport."""
+    encryption = Encryption(transport.identity, mode or REQUIRED)
+    if transport.identity is not None and not encryption.is_on:
+        log.warning("files on their way to other sidecars may be plain", extra={"push_encryption": mode})
+    return encryption
+
+
+def _in_words(encrypts: bool) -> str:
+    return "encrypted" if encrypts else "not encrypted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +106,22 @@ class Ticket:
     """A ticket, as one end knows it.
 
     `peer`: the URI in the other end's certificate. `secret`: of the stream. Without encryption, both are empty.
-    `offered`: the suites of the sender. `check`: as of `Connection`.
+    `check`: as of `Connection`.
     """
 
     admission: AdmittedSender
     token: bytes
-    suite: str
     peer: str
     secret: bytes
-    offered: tuple[str, ...] = ()
     check: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
-        return f"Ticket({self.admission}, suite={self.suite!r}, peer={self.peer!r})"  # neither token nor secret
+        return f"Ticket({self.admission}, peer={self.peer!r})"  # neither token nor secret
 
     def prologue(self, *, sender: str, receiver: str) -> bytes:
         """The common knowledge of both ends about the stream, each field behind its length. Nothing of it is secret."""
-        texts = (self.suite, self.admission.lane.value, sender, receiver, *self.offered)
-        suite, *others = (text.encode() for text in texts)
-        fields = (LABEL, suite, self.token, *others)
+        texts = (self.admission.lane.value, sender, receiver)
+        fields = (LABEL, self.token, *(text.encode() for text in texts))
         return b"".join(_LENGTH.pack(len(field)) + field for field in fields)
 
 
@@ -85,10 +135,10 @@ class Tickets:
         self,
         sender: str,
         lane: Lane,
-        suite: str = NO_SUITE,
         peer: str = "",
-        offered: tuple[str, ...] = (),
         check: Callable[[], None] | None = None,
+        *,
+        encrypted: bool = False,
     ) -> Ticket:
         """A ticket for this worker. `peer`: the URI in its certificate.
 
@@ -99,8 +149,8 @@ class Tickets:
             raise UnavailableError(
                 f"{sender}, lane {lane.value}: {TOKENS_MAX} tokens have not been shown yet; try again in {TOKEN_S} s"
             )
-        secret = b"" if suite == NO_SUITE else secrets.token_bytes(SECRET_BYTES)
-        ticket = Ticket(admission, secrets.token_bytes(TOKEN_BYTES), suite, peer, secret, offered, check)
+        secret = secrets.token_bytes(SECRET_BYTES) if encrypted else b""
+        ticket = Ticket(admission, secrets.token_bytes(TOKEN_BYTES), peer, secret, check)
         self._unused[ticket.token] = ticket
         asyncio.get_running_loop().call_later(TOKEN_S, self._unused.pop, ticket.token, None)
         return ticket
@@ -132,9 +182,8 @@ class Opening:
 
         Among them are PreconditionError, if the other sidecar must or cannot encrypt, and TamperedError.
         """
-        offered = self._encryption.suites
         request = peer_pb2.OpenPushRequest(
-            sender=worker_to_pb(me), lane=LANE_TO_PB[lane], suites=offered, protocol=PROTOCOL
+            sender=worker_to_pb(me), lane=LANE_TO_PB[lane], encrypted=self._encryption.is_on, protocol=PROTOCOL
         )
         doing = f"push to {peer.worker_id} at {peer.peer_address}"
         async with worker_channel(peer, self._transport) as channel:
@@ -144,13 +193,13 @@ class Opening:
         if (receiver := worker_of(reply.receiver)).worker_id != peer.worker_id:
             raise RemoteProtocolError(f"{peer.peer_address} is {receiver.worker_id}, not {peer.worker_id}")
         host = peer.peer_address.rpartition(":")[0].strip("[]")
-        suite = self._encryption.confirm(reply.suite, peer.worker_id)
-        if suite == NO_SUITE:
+        self._encryption.agree(peer.worker_id, encrypts=bool(reply.secret))
+        if not reply.secret:
             return Connection(await connect(host, reply.port, reply.token))
         if len(reply.token) != TOKEN_BYTES or len(reply.secret) != SECRET_BYTES:
             raise RemoteProtocolError(f"{peer.worker_id}: a ticket with a token or secret of another length")
         other = str(self._encryption.identity_of(peer.worker_id))
-        ticket = Ticket(AdmittedSender(me.worker_id, lane), reply.token, suite, other, reply.secret, offered)
+        ticket = Ticket(AdmittedSender(me.worker_id, lane), reply.token, other, reply.secret)
         return Connection(*await as_sender(host, reply.port, ticket, self._encryption))
 
 

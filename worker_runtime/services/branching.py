@@ -54,7 +54,7 @@ class Empty:
 
 
 class Brancher:
-    """Serves `Peer.Branch` and `Peer.Restructure`."""
+    """Serves `Peer.Branch`."""
 
     def __init__(self, replication: Replication, manager: ManagerClient) -> None:
         self._replication = replication
@@ -62,12 +62,7 @@ class Brancher:
         self._manager = manager
         self._turns = asyncio.Semaphore(AT_ONCE)
 
-    async def branch(self, versions: Sequence[StoreVersion], job: str, timeout_s: float) -> Branched:
-        """As `restructure`, without a change of operators."""
-        links = [VersionLink(version, version.store._replace(job=job)) for version in versions]
-        return await self.restructure(links, (), timeout_s)
-
-    async def restructure(self, links: Sequence[VersionLink], empty: Sequence[Empty], timeout_s: float) -> Branched:
+    async def branch(self, links: Sequence[VersionLink], empty: Sequence[Empty], timeout_s: float) -> Branched:
         """Returns when enough members of the new groups hold all versions.
 
         Raises InvalidRequestError, UnknownError if a version is not held here, PreconditionError for a forgotten job,

@@ -42,15 +42,12 @@ def principal_of(uid: int) -> str:
 
 
 class Greeter:
-    """Tokens for Unix users. `strict`: nobody attaches without one."""
+    """Tokens for Unix users. Nobody attaches without one."""
 
-    def __init__(
-        self, allowed: frozenset[int], audit: AuditLog, clock: Callable[[], float], *, strict: bool = False
-    ) -> None:
+    def __init__(self, allowed: frozenset[int], audit: AuditLog, clock: Callable[[], float]) -> None:
         self._allowed = allowed
         self._audit = audit
         self._clock = clock
-        self.strict = strict
         self._tokens: OrderedDict[bytes, tuple[int, float]] = OrderedDict()  # user id, and until when it counts
         self._listener: socket.socket | None = None
         self._server: asyncio.Server | None = None
@@ -86,19 +83,8 @@ class Greeter:
             self._tokens.popitem(last=False)
         return token
 
-    def redeem(self, token: bytes) -> int | None:
-        """Returns the user of the token. The token does not count again. None: the client has no token and needs none.
-
-        Raises AccessDeniedError for an invalid token, and for a missing one if it is needed.
-        """
-        if not token and not self.strict:
-            return None
-        if not token:
-            raise AccessDeniedError(
-                "this sidecar serves a group or other users, so it needs an attach token: the client is older than the "
-                "sidecar, or sees the sidecar's socket without the greeter's; give it the sidecar's version of Rhino, "
-                "and the whole folder of the socket"
-            )
+    def redeem(self, token: bytes) -> int:
+        """Returns the user of the token, which does not count again. Raises AccessDeniedError for an invalid one."""
         uid, until = self._tokens.pop(token, (-1, 0.0))
         if self._clock() >= until:
             raise AccessDeniedError(

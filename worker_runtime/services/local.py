@@ -49,15 +49,10 @@ class AttachedClient:
     session_id: str
     number: int
     client: str
-    uid: int | None  # its Unix user; None: not known, it is of an older version
+    uid: int  # its Unix user
     settings: JobSettings
     commit_timeout_s: float
     inbox: Path
-
-    @property
-    def user(self) -> int | str:
-        """Its Unix user, for the log."""
-        return "unknown" if self.uid is None else self.uid
 
 
 class SidecarService(sidecar_pb2_grpc.SidecarServicer):
@@ -108,13 +103,12 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         self, request: sidecar_pb2.AttachRequest, context: Context
     ) -> AsyncIterator[sidecar_pb2.SessionInfo]:
         self._require_open()
-        if request.protocol_version not in ("", PROTOCOL_VERSION):
+        if request.protocol_version != PROTOCOL_VERSION:
             raise InvalidRequestError(
                 f"protocol version {request.protocol_version!r}: this sidecar speaks {PROTOCOL_VERSION!r}"
             )
         uid = self._greeter.redeem(request.token)
-        if uid is not None:
-            audited.principal(principal_of(uid))
+        audited.principal(principal_of(uid))
         session = AttachedClient(
             secrets.token_hex(16),
             next(self._numbers),
@@ -126,7 +120,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         )
         session.inbox.mkdir(mode=FOLDER_MODE)
         self._sessions[session.session_id] = session
-        log.info("session attached", extra={"client": session.client, "session": session.number, "uid": session.user})
+        log.info("session attached", extra={"client": session.client, "session": session.number, "uid": session.uid})
         try:
             yield self._session_info(session)
             await asyncio.Event().wait()  # the session lasts as long as this stream
@@ -147,7 +141,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         del self._sessions[session.session_id]
         self._store.pins.end(session.session_id)
         self._store.trash.discard_folder(session.inbox)
-        log.info("session ended", extra={"client": session.client, "session": session.number, "uid": session.user})
+        log.info("session ended", extra={"client": session.client, "session": session.number, "uid": session.uid})
 
     def _session(self, session_id: str) -> AttachedClient:
         self._require_open()
@@ -155,11 +149,6 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         if session is None:
             raise UnknownError("the session of this call is not attached; attach again")
         return session
-
-    def _require_session(self, session_id: str) -> None:
-        """For calls of clients of older versions. These do not name their session."""
-        if session_id or self._greeter.strict:
-            self._session(session_id)
 
     def _require_open(self) -> None:
         if self._draining:
@@ -266,7 +255,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
     # ------------------------------------------------------------ queries
 
     async def List(self, request: sidecar_pb2.ListRequest, context: Context) -> sidecar_pb2.ListReply:
-        self._require_session(request.session_id)
+        self._session(request.session_id)
         records = self._store.files.visible(store_of(request.store))
         return sidecar_pb2.ListReply(
             # All lineages together could be long.
@@ -275,7 +264,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         )
 
     async def Stat(self, request: sidecar_pb2.StatRequest, context: Context) -> sidecar_pb2.StatReply:
-        self._require_session(request.session_id)
+        self._session(request.session_id)
         parse_name(request.name)
         record = self._store.files.record(store_of(request.store), request.name)
         if record is None or not record.visible:
@@ -284,8 +273,9 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         return sidecar_pb2.StatReply(exists=True, file=file_to_pb(record.entry), modified_ms=modified_ms)
 
     async def Describe(self, request: sidecar_pb2.DescribeRequest, context: Context) -> sidecar_pb2.DescribeReply:
-        # Clients ask before they attach. A user without a session learns no names of jobs.
-        return self._describer.describe(sidecar_pb2.DescribeRequest() if self._greeter.strict else request)
+        # Clients ask before they attach. Among several users, one without a session learns no names of jobs.
+        shared = self._settings.allow_uid or self._settings.socket_group
+        return self._describer.describe(sidecar_pb2.DescribeRequest() if shared else request)
 
 
 async def uncancelled(work: Coroutine[Any, Any, T]) -> T:

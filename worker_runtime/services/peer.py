@@ -33,7 +33,7 @@ from worker_runtime.protocol import events as ev
 from worker_runtime.push.links import PROGRESS_S
 from worker_runtime.push.listener import PushListener
 from worker_runtime.replication import Replication
-from worker_runtime.services.branching import Branched, Brancher, Empty, VersionLink
+from worker_runtime.services.branching import Brancher, Empty, VersionLink
 from worker_runtime.services.callers import Callers
 from worker_runtime.services.describe import Describer
 from worker_runtime.statistics import Statistics
@@ -81,12 +81,13 @@ class PeerService(peer_pb2_grpc.PeerServicer):
             f"sidecar {sender.worker_id!r}", request.protocol, here=f"sidecar {self._replication.me.worker_id!r}"
         )
         self._directory.require(sender)
-        ticket = self._listener.admit(sender.worker_id, lane_of(request.lane), CALLER.get(), request.suites, context)
+        ticket = self._listener.admit(
+            sender.worker_id, lane_of(request.lane), CALLER.get(), context, encrypts=request.encrypted
+        )
         return peer_pb2.OpenPushReply(
             receiver=worker_to_pb(self._replication.me),
             port=self._listener.port,
             token=ticket.token,
-            suite=ticket.suite,
             secret=ticket.secret,
             protocol=PROTOCOL,
         )
@@ -183,15 +184,9 @@ class PeerService(peer_pb2_grpc.PeerServicer):
         return scrub_to_pb(self._answers.scrubber.start_now())
 
     async def Branch(self, request: peer_pb2.BranchRequest, context: Context) -> peer_pb2.BranchReply:
-        versions = [store_version_of(message) for message in request.versions]
-        return self._branched(await self._answers.brancher.branch(versions, request.job, request.timeout_s))
-
-    async def Restructure(self, request: peer_pb2.RestructureRequest, context: Context) -> peer_pb2.BranchReply:
         links = [VersionLink(store_version_of(link.source), store_of(link.target)) for link in request.links]
         empty = [Empty(store_version_of(one.version), group_of(one.like)) for one in request.empty]
-        return self._branched(await self._answers.brancher.restructure(links, empty, request.timeout_s))
-
-    def _branched(self, branched: Branched) -> peer_pb2.BranchReply:
+        branched = await self._answers.brancher.branch(links, empty, request.timeout_s)
         return peer_pb2.BranchReply(
             worker=worker_to_pb(self._replication.me),
             files=branched.files,

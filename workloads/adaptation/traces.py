@@ -6,15 +6,11 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from handover_manager.adapt.cool_downs import RISEN
-from handover_manager.adapt.goal import KEPT_PART
 from handover_manager.adapt.lag import BEHIND
 from handover_manager.adapt.policy import Mode, Policy
-from handover_manager.adapt.proposal import NEARER_MIN
 from handover_manager.adapt.windows import NodeLoad
-from rhino_core.planning.goals import Weight
 from rhino_model.decisions import Outcome
 from rhino_model.loads import SourceLag
 from workloads.adaptation.world import INTERVAL_S, ZONES, Load, Moved, World
@@ -64,7 +60,6 @@ def even(draw: random.Random, partitions: int) -> Load:
 
 RECOVERY_BATCHES = 12  # from the loss of a zone until all groups have their copies again
 LOST_ZONE = 1
-SIZE, KEYS = 32 << 20, 100_000  # bytes and rows of the state of a partition
 SHAPES: tuple[Shape, ...] = (step, ramp, diurnal, flash_crowd, rotating, even)
 
 
@@ -79,7 +74,6 @@ class Trace:
     steady_since: float | None
     slow: bool = False
     lost: tuple[float, float] | None = None  # when a zone was lost, and when all groups had their copies again
-    uneven: tuple[Weight, ...] = ()  # weights of state that partitions have different amounts of
 
     def __str__(self) -> str:
         return f"seed {self.seed} ({self.shape}, {self.world.workers} workers, {self.world.partitions} partitions)"
@@ -97,9 +91,6 @@ def run(seed: int, policy: Policy | None = None) -> Trace:
     late = set(draw.sample(range(partitions), partitions // 3))  # partitions whose input was late
     slow = (draw.randrange(workers), draw.uniform(1.5, 4), draw.uniform(0, 600)) if draw.random() < 0.2 else None
     limited = random.Random(f"limit {seed}").random() < 0.5  # a backlog is read in batches of the usual size
-    uneven, factors, flat = _state(seed, workers, partitions)
-    if flat:
-        shape, base = even, even(draw, partitions)
     world = World(
         workers,
         partitions,
@@ -113,8 +104,6 @@ def run(seed: int, policy: Policy | None = None) -> Trace:
         rows=lambda at: 5000 if backlog and not limited and backlog[0] < at < backlog[1] else 1000,
         lags=lambda at: _lags(backlog, at) if limited else (),
         zoned=(loss := _loss(seed, workers)) is not None,
-        sizes=lambda partition: round(SIZE * factors[partition]) if Weight.BYTES in uneven else 100,
-        keys=lambda partition: round(KEYS * factors[partition]) if Weight.ROWS in uneven else None,
         usual=base,
     )
     lost: tuple[float, float] | None = None
@@ -134,7 +123,7 @@ def run(seed: int, policy: Policy | None = None) -> Trace:
     if steady is not None and lost is not None:
         steady = max(steady, lost[1])
     steady = None if slow or steady is None else steady
-    return Trace(seed, shape.__name__, world, backlog, steady, slow is not None, lost, uneven)
+    return Trace(seed, shape.__name__, world, backlog, steady, slow is not None, lost)
 
 
 def _loss(seed: int, workers: int) -> int | None:
@@ -147,27 +136,6 @@ def _lags(backlog: tuple[float, float] | None, at: float) -> tuple[SourceLag, ..
     """A source that gives 1000 rows to a batch. Rows that wait when the backlog begins are read by its end."""
     behind = max(0.0, (backlog[1] - at) / INTERVAL_S * 1000) if backlog and at > backlog[0] else 0.0
     return (SourceLag("source of the trace", "offsets", behind, 1000.0),)
-
-
-class State(NamedTuple):
-    """`uneven`: the weights of state that partitions have different amounts of. `factors`: how much each has.
-
-    `flat`: task time is even, whatever the shape is.
-    """
-
-    uneven: tuple[Weight, ...]
-    factors: list[float]
-    flat: bool
-
-
-def _state(seed: int, workers: int, partitions: int) -> State:
-    """Drawn apart, too. Either single partitions have much state, or those that begin on some worker."""
-    draw = random.Random(f"amounts {seed}")
-    uneven = draw.choice([(), (), (Weight.BYTES,), (Weight.BYTES,), (Weight.ROWS,), (Weight.ROWS, Weight.BYTES)])
-    worker = draw.randrange(workers) if draw.random() < 0.7 else None
-    heavy = [partition % workers == worker or draw.random() < 0.2 for partition in range(partitions)]
-    factors = [draw.uniform(3, 10) if much else draw.uniform(0.5, 2) for much in heavy]
-    return State(uneven, factors, bool(uneven) and draw.random() < 0.6)
 
 
 def _policy(draw: random.Random) -> Policy:
@@ -194,8 +162,6 @@ def checked(trace: Trace, policy: Policy | None = None) -> dict[str, list[str]]:
         "planned while copies were lacking": _recovery(trace),
         "beyond the budget": _budget(world, promised),
         "not balanced, or never at rest": _balance(trace),
-        "state not balanced": _state_balance(trace),
-        "two goals that fight": _fights(trace),
     }
 
 
@@ -218,6 +184,7 @@ def _cool_downs(world: World, policy: Policy) -> list[str]:
     return found
 
 
+NOISE = 0.1  # by which the measured imbalance may be off
 BEFORE_S = 200.0  # all windows that a plan rests on, and those of a backlog between them
 
 
@@ -275,11 +242,11 @@ def _balance(trace: Trace) -> list[str]:
     if trace.steady_since is None:
         return []
     newest = world.decisions()[-1]
-    if newest.outcome is Outcome.NOTHING_BETTER and newest.goal == Weight.TIME.value and _one_move_helps(world):
-        return [f"imbalance {world.balance(Weight.TIME):.2f} at the end, and one move would help"]
+    if newest.outcome is Outcome.NOTHING_BETTER and _one_move_helps(world):
+        return [f"imbalance {world.balance():.2f} at the end, and one move would help"]
     excused = {Outcome.NOTHING_BETTER, Outcome.OVER_BUDGET, Outcome.COOLING_DOWN, Outcome.NOT_WORTH, Outcome.MOVING}
     waits = newest.outcome in excused or world.play.core.adaptation.trial is not None
-    ratio = world.balance(Weight.TIME)
+    ratio = world.balance()
     if ratio > 1 + world.policy.band + NOISE and not waits:
         return [f"imbalance {ratio:.2f} at the end, and the newest decision is {newest.outcome.value}"]
     late = [moved for moved in world.moved if moved.at > trace.steady_since + 700 and not moved.back]
@@ -295,71 +262,8 @@ def _one_move_helps(world: World) -> bool:
     """Whether one virtual node, moved from the busiest worker to the idlest one, would lower the peak by a tenth."""
     loads = dict.fromkeys(world.live, 0.0)
     for partition, worker in world.desired.items():
-        loads[worker] += world.weight_of(Weight.TIME, partition, worker)
+        loads[worker] += world.usual_s(partition, worker)
     busiest, idlest = max(loads, key=lambda w: loads[w]), min(loads, key=lambda w: loads[w])
     mine = [partition for partition, worker in world.desired.items() if worker == busiest]
-    moved = [world.balance(Weight.TIME, {**world.desired, partition: idlest}) for partition in mine]
-    return any(ratio < 0.9 * world.balance(Weight.TIME) for ratio in moved)
-
-
-SETTLED_S = 100.0  # after a change, until all windows of a plan are newer
-NOISE = 0.1  # by which the measured imbalance may be off
-
-
-def _fights(trace: Trace) -> list[str]:
-    """No plan for a lesser goal uses up the band of time, and no goal undoes the moves of another one.
-
-    Only loads that have settled are looked at: a plan that was right may be wrong for the next load.
-    """
-    world, found = trace.world, list[str]()
-    if trace.steady_since is None or trace.backlog is not None:
-        return []
-    limit = 1 + KEPT_PART * world.policy.band
-    newest: dict[object, Moved] = {}
-    for moved in world.moved:
-        if moved.at < trace.steady_since + SETTLED_S or moved.back:
-            continue
-        if moved.goal is not Weight.TIME and moved.time_after > max(limit, moved.time_before) + NOISE:
-            found.append(f"{moved.node.name} moved by {moved.goal.value} and brought time to {moved.time_after:.2f}")
-        former = newest.get(moved.node)
-        if former is not None and former.goal is not moved.goal and former.origin == moved.target:
-            found.append(f"{moved.node.name} moved by {former.goal.value} and back by {moved.goal.value}")
-        newest[moved.node] = moved
-    return found
-
-
-def _state_balance(trace: Trace) -> list[str]:
-    """State ends balanced where time is, unless the newest decision says why it cannot be.
-
-    With a virtual node that is heavier than a worker's share, plans do not lower the peak, which is that node's. They
-    move the others away from it.
-    """
-    world, found = trace.world, list[str]()
-    if trace.steady_since is None or trace.backlog is not None or world.play.core.adaptation.trial is not None:
-        return []
-    newest = world.decisions()[-1]
-    if world.balance(Weight.TIME) > 1 + world.policy.band - NOISE:
-        return []
-    for weight in trace.uneven:
-        ratio, limit = world.balance(weight), 1 + world.policy.bands[weight]
-        if ratio <= limit + NOISE:
-            continue
-        if newest.outcome is Outcome.BALANCED:
-            found.append(f"{weight.value} {ratio:.2f} at the end, and the newest decision is {newest.outcome.value}")
-        stuck = newest.outcome is Outcome.NOTHING_BETTER and newest.goal == weight.value and not newest.hot
-        if stuck and _step_helps(world, weight):
-            found.append(f"{weight.value} {ratio:.2f} at the end, and one step would help")
-    return found
-
-
-def _step_helps(world: World, weight: Weight) -> bool:
-    """Whether a move or an exchange would bring the weight much nearer to its band, and leave room in that of time."""
-    desired, limit = world.desired, 1 + world.policy.bands[weight]
-    enough = limit + (1 - NEARER_MIN - NOISE) * (world.balance(weight) - limit)
-    exchanged = [{one: desired[other], other: desired[one]} for one in desired for other in desired]
-    for step in [{one: worker} for one in desired for worker in world.live] + exchanged:
-        moved = {**desired, **step}
-        quiet = world.balance(Weight.TIME, moved) <= 1 + KEPT_PART * world.policy.band - NOISE / 2
-        if quiet and world.balance(weight, moved) <= enough:
-            return True
-    return False
+    moved = [world.balance({**world.desired, partition: idlest}) for partition in mine]
+    return any(ratio < 0.9 * world.balance() for ratio in moved)

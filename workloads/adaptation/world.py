@@ -14,7 +14,6 @@ from handover_manager.adapt.windows import imbalance
 from handover_manager.plan.work import Work
 from handover_manager.view import TaskGroup
 from rhino_core.ids import GroupId, StoreId, StoreVersion, Version, VirtualNode
-from rhino_core.planning.goals import Weight
 from rhino_model.decisions import Decision, Outcome
 from rhino_model.loads import SourceLag
 from workloads.adaptation.scene import JOB, RUN, Cluster, Play, group
@@ -22,24 +21,19 @@ from workloads.adaptation.scene import JOB, RUN, Cluster, Play, group
 ACT = Policy(mode=Mode.ACT)
 INTERVAL_S = 5.0  # from batch to batch
 DISK_BYTES = 1 << 40
+STATE_BYTES = 100  # of a partition
 ZONES = 3  # of a world whose workers are in zones; worker n is in zone n modulo 3
 Load = Callable[[int, float], float]  # seconds of the task of a partition at a time
 
 
 class Moved(NamedTuple):
-    """A move that adaptation has begun. `goal`: the weight for which it did.
-
-    `time_before`, `time_after`: the imbalance of task time without noise, before and after all moves of the plan.
-    """
+    """A move that adaptation has begun. `back`: it takes a plan back."""
 
     at: float
     node: VirtualNode
     origin: str
     target: str
     back: bool
-    goal: Weight = Weight.TIME
-    time_before: float = 1.0
-    time_after: float = 1.0
 
 
 @dataclass
@@ -47,8 +41,7 @@ class World:
     """`slow`: factor on the task times of a worker. `rows`: input rows of a batch at a time.
 
     `zoned`: copies are kept in different zones, so that a zone may be lost. `trigger_s`: the trigger interval in
-    seconds; 0: none. `sizes`, `keys`: bytes and rows of state of a partition; None: rows are not counted. `usual`:
-    `load` without noise; None: moves are not checked by it. `lags`: what the sources report at a time.
+    seconds; 0: none. `usual`: `load` without noise; None: it has none. `lags`: what the sources report at a time.
     """
 
     workers: int
@@ -60,8 +53,6 @@ class World:
     run_id: str = RUN
     zoned: bool = False
     trigger_s: float = 0.0
-    sizes: Callable[[int], int] = lambda partition: 100
-    keys: Callable[[int], int | None] = lambda partition: None
     usual: Load | None = None
     lags: Callable[[float], tuple[SourceLag, ...]] = lambda at: ()
 
@@ -122,7 +113,7 @@ class World:
     def _chain(self, group_id: GroupId, names: Iterable[str]) -> None:
         """These workers have whole copies, the owner first."""
         members = list(dict.fromkeys(names))
-        self.cluster.chain(group_id, " ".join(members), dict.fromkeys(members, self.sizes(group_id.partition)))
+        self.cluster.chain(group_id, " ".join(members), dict.fromkeys(members, STATE_BYTES))
 
     @property
     def desired(self) -> dict[int, str]:
@@ -139,25 +130,16 @@ class World:
     def imbalance(self) -> float:
         return imbalance(self.loads())
 
-    def balance(self, weight: Weight, desired: Mapping[int, str] | None = None) -> float:
-        """The imbalance of a weight, without noise. `desired`: the workers of partitions; None: as they are."""
+    def balance(self, desired: Mapping[int, str] | None = None) -> float:
+        """The imbalance of task time, without noise. `desired`: the workers of partitions; None: as they are."""
         loads = dict.fromkeys(self.live, 0.0)
         for partition, worker in (self.desired if desired is None else desired).items():
-            loads[worker] = loads.get(worker, 0.0) + self.weight_of(weight, partition, worker)
+            loads[worker] = loads.get(worker, 0.0) + self.usual_s(partition, worker)
         return imbalance(loads)
 
-    def weight_of(self, weight: Weight, partition: int, worker: str) -> float:
-        """The load of a partition on a worker, without noise. Rows that are not counted weigh nothing."""
-        match weight:
-            case Weight.TIME:
-                usual, now = self.usual or self.load, self.play.now
-                return usual(partition, now) * self.slow(worker, now)
-            case Weight.BYTES:
-                return self.sizes(partition)
-            case Weight.ROWS:
-                return self.keys(partition) or 0
-            case Weight.COUNT:
-                return 1
+    def usual_s(self, partition: int, worker: str) -> float:
+        """Seconds of the task of a partition on a worker now, without noise."""
+        return (self.usual or self.load)(partition, self.play.now) * self.slow(worker, self.play.now)
 
     def task_s(self, partition: int, worker: str) -> float:
         return self.load(partition, self.play.now) * self.slow(worker, self.play.now)
@@ -177,7 +159,7 @@ class World:
         }
         tasks_s = {partition: self.task_s(partition, worker) for partition, worker in self.desired.items()}
         self.worked.append((play.now, tasks_s))
-        work = {VirtualNode(JOB, 0, p): Work(self.keys(p), seconds) for p, seconds in tasks_s.items()}
+        work = {VirtualNode(JOB, 0, p): Work(None, seconds) for p, seconds in tasks_s.items()}
         logged = ev.BatchLogged(play.session(), JOB, self.run_id, self.batches, tuple(versions), work)
         loads = self.loads()
         logged = dataclasses.replace(logged, rows=self.rows(play.now), batch_s=max(loads.values()))
@@ -206,12 +188,9 @@ class World:
                 self._begun(decision)
 
     def _begun(self, decision: Decision) -> None:
-        back, goal = decision.outcome is Outcome.RETURNING, Weight(decision.goal)
+        back = decision.outcome is Outcome.RETURNING
         moves = [(VirtualNode(JOB, *map(int, m.virtual_node.split("/"))), m.origin, m.target) for m in decision.moves]
-        before = {**self.desired, **{node.partition: origin for node, origin, _ in moves}}
-        after = {**before, **{node.partition: target for node, _, target in moves}}
-        times = [1.0, 1.0] if self.usual is None else [self.balance(Weight.TIME, at) for at in (before, after)]
-        self.moved += [Moved(self.play.now, *move, back, goal, *times) for move in moves]
+        self.moved += [Moved(self.play.now, *move, back) for move in moves]
 
     def _change(self, effect: ev.ChangeGroup) -> None:
         seen = self.cluster.groups[effect.group]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.changes.chains import Chains
 from replication_manager.protocol.changes.following import Following
-from replication_manager.protocol.changes.reallocation import Reallocation
 from replication_manager.protocol.changes.resettling import Resettling
 from replication_manager.protocol.groups import rules
 from replication_manager.protocol.groups.logged import LoggedVersions
@@ -28,7 +27,6 @@ class Reports:
         logged: LoggedVersions,
         following: Following,
         resettling: Resettling,
-        reallocation: Reallocation,
     ) -> None:
         self._membership = membership
         self._chains = chains
@@ -37,7 +35,6 @@ class Reports:
         self._logged = logged
         self._following = following
         self._resettling = resettling
-        self._reallocation = reallocation
 
     def take(self, worker: Worker, report: Report) -> list[ev.Effect]:
         """Acts on one report. It may make a member whole, or name the writer of a logged batch."""
@@ -45,7 +42,6 @@ class Reports:
             *self._count_as_whole(worker, report),
             *self._part_from_sources(report.group),
             *self._resettling.shorten(report.group),
-            *self._reallocation.go_on(report.group),
             *self._following.follow(report.group),
         ]
 

@@ -148,10 +148,6 @@ class Returned:
         """Members added by a handover in progress. A restarted manager does not know them."""
         return self._targets.get(group, ())
 
-    def is_handed_over(self, group: GroupId) -> bool:
-        """Whether a handover of the group is in progress. A restarted manager knows it once targets are named."""
-        return group in self._named or group in self._targets
-
     def owner_set(self, group: GroupId) -> None:
         """The handover has named the owner, so it needs no other member."""
         self._targets.pop(group, None)

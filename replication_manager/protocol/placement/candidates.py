@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from replication_manager.protocol.placement.load_histories import USUAL, Fit
 from rhino_core.ids import Worker
 from rhino_core.planning.copysets import Sets
 from rhino_core.planning.spread import Place, Spread
@@ -37,8 +36,7 @@ class Wish:
     `first`: ids that come before all others, whatever their place. `preferred`: ids that come first among workers that
     spread the group as well. `holders`: ids of workers with the files, eligible even if they are closed.
     `near_executors`: ids of workers with executors of the query. `leaving`: ids of taken workers about to leave; their
-    places do not count. `members`: how many the group will have; 0: do not limit the sets of workers in use. `fits`: by
-    id, how well workers suit a copy by their loads.
+    places do not count. `members`: how many the group will have; 0: do not limit the sets of workers in use.
     """
 
     first: Sequence[str] = ()
@@ -47,7 +45,6 @@ class Wish:
     near_executors: Collection[str] = ()
     leaving: Collection[str] = ()
     members: int = 0
-    fits: Mapping[str, Fit] = field(default_factory=dict)
 
 
 NO_WISH = Wish()
@@ -57,20 +54,13 @@ def place_of(worker: Worker) -> Place:
     return Place(worker.host, worker.zone, worker.rack)
 
 
-class Choice(NamedTuple):
-    """A chosen worker. `rivals`: ids of equally good workers, rejected by `wish.fits` only."""
-
-    worker: Worker
-    rivals: tuple[str, ...]
-
-
 def choose(
     bins: Iterable[Bin], count: int, taken: Collection[Worker], wish: Wish = NO_WISH, sets: Sets | None = None
-) -> list[Choice]:
+) -> list[Worker]:
     """Up to `count` distinct workers outside `taken`. Deterministic.
 
     The criteria in order: the position in `wish.first`; not suspected; another host, zone and rack than the taken
-    workers; the position in `wish.preferred`; near executors; `sets`; `wish.fits`; the least load.
+    workers; the position in `wish.preferred`; near executors; `sets`; the least load.
     """
     ids = {worker.worker_id for worker in taken}
     staying = [worker for worker in taken if worker.worker_id not in wish.leaving]
@@ -78,14 +68,12 @@ def choose(
     if sets is not None:
         sets.choose(*(worker.worker_id for worker in staying))
     free = [b for b in bins if b.worker.worker_id not in ids and (not b.closed or b.worker.worker_id in wish.holders)]
-    before, fits, after = _criteria(spread, wish, sets)
-    chosen: list[Choice] = []
+    criteria = _criteria(spread, wish, sets)
+    chosen: list[Worker] = []
     while free and len(chosen) < count:
-        equal = _best(free, before)
-        fitting = _best(equal, fits)
-        best = _best(fitting, after)[0]
+        best = _best(free, criteria)
         free.remove(best)
-        chosen.append(Choice(best.worker, _without(equal, fitting)))
+        chosen.append(best.worker)
         spread.add(best.place)
         if sets is not None:
             sets.choose(best.worker.worker_id)
@@ -95,11 +83,8 @@ def choose(
 Criteria = list[Callable[[Bin], Any]]
 
 
-def _criteria(spread: Spread, wish: Wish, sets: Sets | None) -> tuple[Criteria, Criteria, Criteria]:
-    """The criteria by their importance, without those equal for all workers. Less is better.
-
-    Three lists: those before `wish.fits`, this one, and the others.
-    """
+def _criteria(spread: Spread, wish: Wish, sets: Sets | None) -> Criteria:
+    """The criteria by their importance, without those equal for all workers. Less is better."""
     first = {wid: position for position, wid in enumerate(wish.first)}
     preferred = {wid: position for position, wid in enumerate(wish.preferred)}
     found: Criteria = []
@@ -113,24 +98,15 @@ def _criteria(spread: Spread, wish: Wish, sets: Sets | None) -> tuple[Criteria, 
         found.append(lambda b: b.worker.worker_id not in wish.near_executors)
     if sets is not None:
         found.append(lambda b: sets.rank(b.worker.worker_id))
-    fits: Criteria = [lambda b: wish.fits.get(b.worker.worker_id, USUAL)] if wish.fits else []
-    return found, fits, [lambda b: b.load_bytes, lambda b: b.worker.worker_id]
+    return [*found, lambda b: b.load_bytes, lambda b: b.worker.worker_id]
 
 
-def _without(equal: Sequence[Bin], fitting: Sequence[Bin]) -> tuple[str, ...]:
-    """Ids of the others."""
-    if len(fitting) == len(equal):
-        return ()
-    better = set(fitting)
-    return tuple(b.worker.worker_id for b in equal if b not in better)
-
-
-def _best(free: Sequence[Bin], criteria: Criteria) -> Sequence[Bin]:
-    """The best ones. There may be 1000: each criterion is applied only to equals by the ones before."""
+def _best(free: Sequence[Bin], criteria: Criteria) -> Bin:
+    """The best one. There may be 1000: each criterion is applied only to equals by the ones before."""
     for criterion in criteria:
         if len(free) == 1:
             break
         values = [criterion(b) for b in free]
         least = min(values)
         free = [b for b, value in zip(free, values, strict=True) if value == least]
-    return free
+    return free[0]

@@ -3,53 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.groups import rules
 from replication_manager.protocol.groups.group_table import GroupTable
 from replication_manager.protocol.placement import candidates as placement
-from replication_manager.protocol.placement.better_places import Copied, LoadDecisions, Swap, better_places
 from replication_manager.protocol.placement.candidates import Wish
 from replication_manager.protocol.placement.impaired import Impaired
 from replication_manager.protocol.placement.lagging import Laggards
-from replication_manager.protocol.placement.load_histories import Fits, LoadHistories
 from replication_manager.protocol.workers.membership import Membership
 from replication_manager.protocol.workers.worker_record import WorkerState
 from rhino_core.errors import TooFewWorkersError
 from rhino_core.ids import NO_EPOCH, DiskState, GroupId, JobSettings, Member, ReplicaGroup, Worker
 from rhino_core.planning.copysets import Sets, sets_of_a_worker
-from rhino_core.planning.spread import Spread
-
-
-@dataclass(frozen=True, slots=True)
-class Spreading:
-    """`scatter_width`: over how many others the copies of a worker are spread. 0: over all.
-
-    `by_load`: among equally good workers, the correlation of loads comes before the bytes.
-    """
-
-    scatter_width: int = 4
-    by_load: bool = False
 
 
 class Placing:
     """Chooses workers from the manager's knowledge of them. It changes no group; `placement` has the order of criteria.
 
-    `decisions`: those made by correlations. `now`: monotonic time of the current event.
+    `scatter_width`: over how many others the copies of a worker are spread; 0: over all. `now`: monotonic time of the
+    current event.
     """
 
     def __init__(
-        self, table: GroupTable, membership: Membership, laggards: Laggards, impaired: Impaired, spreading: Spreading
+        self, table: GroupTable, membership: Membership, laggards: Laggards, impaired: Impaired, scatter_width: int
     ) -> None:
         self._table = table
         self._membership = membership
         self._laggards = laggards
         self._impaired = impaired
-        self._spreading = spreading
-        self._histories = LoadHistories()
-        self.decisions = LoadDecisions()
-        self._fits: dict[str, Fits] = {}  # by job, cached for the current event
+        self._scatter_width = scatter_width
         self._executors: dict[str, ev.ExecutorsNamed] = {}  # by job
         self.now = 0.0
         self._bins: dict[str, placement.Bin] | None = None  # cached for the current event
@@ -58,64 +42,13 @@ class Placing:
         """Drops the cache of the previous event."""
         self.now = now
         self._bins = None
-        self._fits = {}
 
     def name_executors(self, event: ev.ExecutorsNamed) -> None:
         """Prefers workers near these executors from now on. Moves no copy. Not journalled."""
         self._executors[event.job] = event
 
-    def loads_seen(self, event: ev.BatchPublished) -> bool:
-        """Prefers workers by these loads from now on, if placement by load is on. Not journalled.
-
-        Returns whether the histories are new enough to look for `better_places`.
-        """
-        return self._spreading.by_load and self._histories.add(event.job, event.task_s)
-
-    def better_places(self, job: str) -> list[Swap]:
-        """Swaps to better workers for the job's copies by its loads. Only settled groups take part."""
-        groups, sizes = map(self._table.by_id.__getitem__, self._table.of_job(job)), self._membership.reporting.sizes
-        settled = [group for group in groups if self._is_settled(group)]
-        known = [Copied(g, self._histories.of(g.group), sizes.get(g.group, 0)) for g in settled]
-        members = max((len(group.members) for group in settled), default=0)
-        open_bins = {worker_id: b for worker_id, b in self._bins_now().items() if not b.closed and not b.suspected}
-
-        def candidates(owner: str) -> list[str]:
-            partners = self._partners(owner, members) or open_bins.keys()
-            return sorted(partners & open_bins.keys(), key=lambda w: (open_bins[w].load_bytes, w))
-
-        return better_places([one for one in known if one.history], candidates, self._spreads_as_well)
-
-    def _partners(self, owner: str, members: int) -> set[str]:
-        """The workers that may hold copies of this owner, if its number of sets is at the limit. Empty: any worker."""
-        width, sets = self._spreading.scatter_width, self._table.copysets
-        full = width and sum(1 for _ in sets.of(owner)) >= sets_of_a_worker(width, members)
-        return sets.partners(owner) if full else set()
-
-    def _is_settled(self, group: ReplicaGroup) -> bool:
-        """Whether the group has copies, its chain has its length, and all members are whole and present."""
-        factor = group.settings.replication_factor
-        if not factor or len(group.members) != factor + 1:
-            return False
-        return all(m.whole and self._membership.is_present(m.worker) for m in group.members)
-
-    def _spreads_as_well(self, swap: Swap) -> bool:
-        """Whether the group stays on as many hosts, zones and racks, and on workers that share a set."""
-        group, bins = self._table.by_id[swap.group], self._bins_now()
-        staying = [m.worker for m in group.members if m.worker.worker_id != swap.origin.worker]
-        spread = Spread(map(placement.place_of, self._membership.known_places(staying)))
-        sets = self._sets(bins, len(group.members))
-        if sets is not None:
-            sets.choose(*(worker.worker_id for worker in staying))
-
-        def rank(worker_id: str) -> tuple[int, int]:
-            return spread.rank(bins[worker_id].place), 0 if sets is None else sets.rank(worker_id)
-
-        return rank(swap.target.worker) <= rank(swap.origin.worker)
-
     def forget_job(self, job: str) -> None:
         self._executors.pop(job, None)
-        self._histories.forget_job(job)
-        self.decisions.forget_job(job)
 
     def choose(self, group: GroupId, count: int, taken: list[Worker], wish: Wish) -> list[Worker]:
         """Chooses up to `count` workers outside `taken`. The executors of the wish are filled in here."""
@@ -126,27 +59,12 @@ class Placing:
             leaving={*wish.leaving, *self._membership.draining},
         )
         sets = self._sets(bins, wish.members)
-        fits = self._fits_of(group.job, bins)
-        wish = replace(wish, fits=fits.of(group) if fits is not None else {})
-        choices = placement.choose(bins.values(), count, self._membership.known_places(taken), wish, sets)
-        if fits is not None:
-            for choice in choices:
-                self.decisions.placed(group, choice, fits, self.now)
-            fits.add(group, [choice.worker.worker_id for choice in choices])
-        return [choice.worker for choice in choices]
-
-    def _fits_of(self, job: str, bins: Mapping[str, placement.Bin]) -> Fits | None:
-        if not self._spreading.by_load:
-            return None
-        if job not in self._fits:
-            groups = map(self._table.by_id.__getitem__, self._table.of_job(job))
-            self._fits[job] = Fits(self._histories, groups, sum(not b.closed for b in bins.values()))
-        return self._fits[job]
+        return placement.choose(bins.values(), count, self._membership.known_places(taken), wish, sets)
 
     def _sets(self, bins: Mapping[str, placement.Bin], members: int) -> Sets | None:
-        if not self._spreading.scatter_width or members < 2:
+        if not self._scatter_width or members < 2:
             return None
-        most = sets_of_a_worker(self._spreading.scatter_width, members)
+        most = sets_of_a_worker(self._scatter_width, members)
         return Sets(self._table.copysets, members, most, lambda worker: worker in bins and not bins[worker].closed)
 
     def _bins_now(self) -> Mapping[str, placement.Bin]:

@@ -9,7 +9,6 @@ from handover_manager.adapt.goal import Goal
 from handover_manager.adapt.plans import part_of
 from rhino_core.ids import VirtualNode
 from rhino_model.handovers import Move, MoveKind, Plan, PlannedStep
-from rhino_model.intents import Weight
 
 PLENTY = 1 << 40
 
@@ -20,7 +19,7 @@ def node(partition: int) -> VirtualNode:
 
 LOADS = {node(0): 5.0, node(1): 4.0, node(2): 3.0, node(3): 6.0, node(4): 1.0}
 DESIRED = {node(0): "a", node(1): "a", node(2): "a", node(3): "b", node(4): "c"}
-GOAL = Goal(Weight.TIME, 0.2, LOADS, DESIRED, ("a", "b", "c"), (1.9, 1.9, 1.9), LOADS)
+GOAL = Goal(0.2, LOADS, DESIRED, ("a", "b", "c"), (1.9, 1.9, 1.9), LOADS)
 
 
 def move(partition: int, target: str, size: int = 10) -> Move:

@@ -30,7 +30,7 @@ def test_every_worker_lacks_what_the_view_says(groups: list[tuple[list[str], set
     owner = groups[0][0][0]
     situation = Situation({place: operators}, {place: owner}, {}, {}, view)
     model = model_of(situation, Weight.BYTES, dict.fromkeys(NAMES, 1000))
-    state, seen = State(model, Goals({Weight.BYTES: 0.05})), view.known(groups_of(place, operators))
+    state, seen = State(model, Goals(Weight.BYTES, 0.05)), view.known(groups_of(place, operators))
     size = state_bytes(seen)
     assert model.columns[Weight.BYTES][0] == max(size, 1)
     for name in NAMES if size else ():

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from handover_manager import events as ev
-from handover_manager.plan.work import Work
 from handover_manager.queries.claims import CLAIM_S, canonical
 from handover_manager.view import TaskGroup
 from rhino_core.errors import InvalidRequestError, PreconditionError, UnknownError
-from rhino_core.ids import StoreId, StoreVersion, Version, VirtualNode
+from rhino_core.ids import StoreId, StoreVersion, Version
 from workloads.adaptation.scene import JOB, Play, group, pair
 
 G0, G1 = group(0, 0), group(0, 1)
@@ -57,14 +56,6 @@ def test_floors_come_from_the_accepted_run_only(play: Play) -> None:
     second(play)
     assert play(logged(2, "run-2", 1000, floor=901)) == []
     assert play.core.jobs[JOB].logged.newest_id == 8
-
-
-def test_task_times_are_passed_on_by_group_as_far_as_they_are_known(play: Play) -> None:
-    versions = tuple(StoreVersion(StoreId(JOB, 0, part, "default"), Version(9, f"v{part}")) for part in range(2))
-    work = {VirtualNode(JOB, 0, 1): Work(None, 1.5), VirtualNode(JOB, 0, 99): Work(None, 7.0)}
-    play(ev.BatchLogged(1, JOB, "run-1", 8, versions, work))
-    (published,) = play.of(ev.PublishLogged)
-    assert published.task_s == {G1: 1.5}
 
 
 def test_a_batch_names_versions_of_its_own_job_only(play: Play) -> None:

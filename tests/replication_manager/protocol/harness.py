@@ -29,12 +29,10 @@ class Manager:
         *,
         fresh: bool = False,
         process_number: int = 0,
-        by_load: bool = False,
     ) -> None:
         self.now = 0.0
-        self.by_load = by_load
         self.machine = ReplicationMachine(
-            Restored(generation, fresh=fresh), LEASE_TIMES, now=0.0, process_number=process_number, by_load=by_load
+            Restored(generation, fresh=fresh), LEASE_TIMES, now=0.0, process_number=process_number
         )
         self.generation = generation
         self.workers: dict[str, Worker] = {}
@@ -89,7 +87,7 @@ class Manager:
             forgotten=self.forgotten,
             draining=self.draining,
         )
-        self.machine = ReplicationMachine(restored, LEASE_TIMES, now=self.now, by_load=self.by_load)
+        self.machine = ReplicationMachine(restored, LEASE_TIMES, now=self.now)
 
     def register(
         self,

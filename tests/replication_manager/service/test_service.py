@@ -273,33 +273,6 @@ async def test_a_group_is_described_with_lag_and_with_others_that_store_it(tmp_p
         assert list(absent.groups) == []
 
 
-async def test_what_deletes_or_moves_state_is_not_served(tmp_path: Path) -> None:
-    """Whoever reaches the port could else delete what a query needs: the handover manager calls the object."""
-    async with served(tmp_path) as (stub, service), sidecar(stub, "a"), sidecar(stub, "b"):
-        group = await resolve(stub, "a")
-        publish(service, logged=9, floor=4)
-        calls = [
-            stub.PublishFloors(
-                replication_pb2.PublishFloorsRequest(
-                    job="job", logged=[version(10**17)], floors=[common_pb2.Floor(version=version(10**17))]
-                )
-            ),
-            stub.ChangeGroup(replication_pb2.ChangeGroupRequest(group=GROUP, make_owner="b")),
-            stub.SetDraining(replication_pb2.SetDrainingRequest(worker_id="a", draining=True)),
-            stub.SetJobSettings(replication_pb2.SetJobSettingsRequest(job="job")),
-            stub.ForgetJob(common_pb2.ForgetJobRequest(job="job")),
-            stub.ForgetWorker(common_pb2.ForgetWorkerRequest(worker_id="a")),
-        ]
-        call: Any
-        for call in calls:
-            with pytest.raises(grpc.aio.AioRpcError, match="only the handover manager") as caught:
-                await call
-            assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-        assert (service.core.forgotten, service.core.draining) == ({}, set())
-        assert [floor.version for floor in service.core.floors.values()] == [4]
-        assert convert.replica_group_to_pb(service.core.groups[convert.group_of(GROUP)]) == group
-
-
 async def test_who_was_interested_in_a_job_that_was_forgotten_is_not_remembered(tmp_path: Path) -> None:
     async with served(tmp_path) as (stub, service), sidecar(stub, "a"), sidecar(stub, "b"):
         await resolve(stub, "a")
@@ -388,16 +361,24 @@ async def test_a_poisoned_journal_still_opens_and_heals(tmp_path: Path) -> None:
     async with manager(tmp_path) as stub, sidecar(stub, "a"), sidecar(stub, "b"):
         await resolve(stub, "a")
     journal = Journal(tmp_path)
-    (key, group), *_ = journal.items(GROUPS.prefix)
-    group["epoch"]["generation"] = str(2**64 - 1)
-    journal.write({key: group})
-    nobody = {**group, "group": {"job": "job", "partition": 7}, "members": []}
-    twice = {**group, "group": {"job": "job", "partition": 8}, "members": [*group["members"], group["members"][0]]}
-    journal.write({f"{GROUPS.prefix}job/0/7": nobody, f"{GROUPS.prefix}job/0/8": twice})
-    hostile = {**group, "group": {"job": "../../x"}}
-    journal.write({f"{GROUPS.prefix}../../x/0/0": hostile})
-    journal.write({f"{WORKERS.prefix}a b": {"workerId": "a b", "incarnation": "1", "host": "h", "peerAddress": "h:1"}})
-    journal.write({f"{FLOORS.prefix}x": {"version": {"version": "not a number"}}})
+    (key, data), *_ = journal.items(GROUPS.prefix)
+
+    def changed(job: str = "job", partition: int = 0) -> common_pb2.ReplicaGroup:
+        group = common_pb2.ReplicaGroup.FromString(data)
+        group.epoch.generation = 2**64 - 1
+        group.group.job, group.group.partition = job, partition
+        return group
+
+    journal.write({key: changed(partition=GROUP.partition).SerializeToString()})
+    nobody, twice = changed(partition=7), changed(partition=8)
+    del nobody.members[:]
+    twice.members.append(twice.members[0])
+    named = {f"{GROUPS.prefix}job/0/7": nobody, f"{GROUPS.prefix}job/0/8": twice}
+    named[f"{GROUPS.prefix}../../x/0/0"] = changed("../../x")
+    journal.write({name: group.SerializeToString() for name, group in named.items()})
+    hostile = common_pb2.Worker(worker_id="a b", incarnation="1", host="h", peer_address="h:1")
+    journal.write({f"{WORKERS.prefix}a b": hostile.SerializeToString()})
+    journal.write({f"{FLOORS.prefix}x": b"no message", f"{FLOORS.prefix}y": {"no": "bytes"}})
     journal.write({f"{FORGOTTEN}../x": [1, 1]})
     journal.write({f"{FORGOTTEN}gone": [2**64, 1]})
     journal._write({"generation": 2**63 - 2})

@@ -107,7 +107,7 @@ def test_what_daemons_and_commands_write(tmp_path: Path) -> None:
             entry = FileEntry(STORE, f"{VERSION}.changelog", 2000, crc32c(source.read_bytes()))
             session.store(entry, source)
         token = greeting.ask(socket)
-        used = sidecar_pb2.AttachRequest(client="test", token=token)
+        used = sidecar_pb2.AttachRequest(client="test", token=token, protocol_version="1")
         with sync_channel(f"unix://{socket}") as channel:
             next(stub_of(channel).Attach(used, timeout=20))
         told.append(refused(socket, used))

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from hypothesis import strategies as st
 
 from rhino_core.ids import VirtualNode
-from rhino_core.planning.goals import Goals
-from rhino_core.planning.model import NOWHERE, Load, Model, Site
+from rhino_core.planning.goals import Goals, Weight
+from rhino_core.planning.model import Model, Site
+from rhino_core.planning.plan import Plan
 
 
 def node(number: int) -> VirtualNode:
@@ -17,17 +18,28 @@ def node(number: int) -> VirtualNode:
 
 
 def model_of(
-    workers: int, owners: Sequence[int], loads: Sequence[float], copies: Sequence[Sequence[int]] = ()
+    workers: int | Sequence[Site], owners: Sequence[int], loads: Sequence[float], copies: Sequence[Sequence[int]] = ()
 ) -> Model:
-    """Workers w0, w1, ... Virtual node i is on `owners[i]` (-1: nowhere); `loads` are its seconds and MiB."""
+    """Workers w0, w1, ... Virtual node i is on `owners[i]`; `loads` are its seconds and MiB."""
     model = Model()
-    for number in range(workers):
-        model.put_worker(Site(f"w{number}", f"host-{number}"))
-    for number, (owner, load) in enumerate(zip(owners, loads, strict=True)):
-        holders = tuple(f"w{holder}" for holder in (copies[number] if copies else ()))
-        weights = Load(load, load * 1000, load * (1 << 20))
-        model.put_node(node(number), None if owner == NOWHERE else f"w{owner}", weights, holders)
+    model.put_workers([Site(f"w{number}") for number in range(workers)] if isinstance(workers, int) else workers)
+    model.put_nodes(
+        [node(number) for number in range(len(owners))],
+        [f"w{owner}" for owner in owners],
+        {
+            Weight.TIME: loads,
+            Weight.ROWS: [load * 1000 for load in loads],
+            Weight.BYTES: [load * (1 << 20) for load in loads],
+        },
+        [tuple(f"w{holder}" for holder in (copies[number] if copies else ())) for number in range(len(owners))],
+        {},
+    )
     return model
+
+
+def placed_by(plan: Plan) -> dict[int, int]:
+    """The new worker of each moving virtual node of `model_of`."""
+    return {move.node.partition: int(move.target.removeprefix("w")) for move in plan.moves}
 
 
 def placements(model: Model) -> Iterator[dict[int, int]]:
@@ -37,8 +49,8 @@ def placements(model: Model) -> Iterator[dict[int, int]]:
 
 
 def loads_after(model: Model, goals: Goals, placed: dict[int, int]) -> list[float]:
-    """Loads of the workers in the most important weight."""
-    column = model.columns[goals.weights[0]]
+    """Loads of the workers."""
+    column = model.columns[goals.weight]
     found = [0.0] * len(model.sites)
     for index in range(len(model.nodes)):
         found[placed.get(index, model.owner[index])] += column[index]
@@ -46,12 +58,11 @@ def loads_after(model: Model, goals: Goals, placed: dict[int, int]) -> list[floa
 
 
 @st.composite
-def small_models(draw: st.DrawFn, *, equal: bool = False, homeless: bool = False) -> Model:
+def small_models(draw: st.DrawFn, *, equal: bool = False) -> Model:
     """Up to 3 workers and 6 virtual nodes, so that all placements can be tried."""
     workers = draw(st.integers(2, 3))
     count = draw(st.integers(1, 6))
-    owner = st.integers(NOWHERE if homeless else 0, workers - 1)
-    owners = draw(st.lists(owner, min_size=count, max_size=count))
+    owners = draw(st.lists(st.integers(0, workers - 1), min_size=count, max_size=count))
     loads = [1.0] * count if equal else draw(st.lists(st.integers(1, 9), min_size=count, max_size=count))
     copies = []
     for at in owners:

@@ -32,11 +32,13 @@ def test_anything_else_is_no_answer(answer: bytes) -> None:
         greeting.token_in(answer, Path("s"))
 
 
-def test_without_a_greeter_there_is_no_token(tmp_path: Path) -> None:
-    assert greeting.ask(tmp_path / "s") == b""
+def test_without_a_greeter_no_sidecar_answers(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match="no Rhino sidecar answers"):
+        greeting.ask(tmp_path / "s")
     with socket.socket(socket.AF_UNIX) as gone:
         gone.bind(str(greeting.greeter_path(tmp_path / "s")))
-    assert greeting.ask(tmp_path / "s") == b""
+    with pytest.raises(UnavailableError, match="no Rhino sidecar answers"):
+        greeting.ask(tmp_path / "s")
 
 
 @pytest.mark.parametrize("accepted", [True, False])

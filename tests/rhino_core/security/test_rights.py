@@ -59,13 +59,6 @@ def test_readers_change_nothing() -> None:
     assert "/rhino.v1.HandoverManager/ListJobs" in allowed
 
 
-def test_calls_within_the_managers_process_are_nobodys() -> None:
-    for name in ("PublishFloors", "ChangeGroup", "SetDraining", "SetJobSettings", "ForgetJob", "ForgetWorker"):
-        for role in Role:
-            with pytest.raises(AccessDeniedError, match="no caller over the network"):
-                check(f"/rhino.v1.ReplicationManager/{name}", identity(role))
-
-
 def test_an_unknown_method_is_nobodys() -> None:
     for role in Role:
         with pytest.raises(AccessDeniedError):

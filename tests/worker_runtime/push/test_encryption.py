@@ -20,9 +20,8 @@ from worker_runtime.push.alarms import NO_TICKET, Alarms
 from worker_runtime.push.connection import Connection
 from worker_runtime.push.core.noise import HANDSHAKE_BYTES
 from worker_runtime.push.core.records import HANDSHAKE, UNFINISHED, TamperedError
-from worker_runtime.push.encryption import NO_SUITE, NOT_ENCRYPTED, SUITE, Encryption
 from worker_runtime.push.listener import PushListener
-from worker_runtime.push.opening import AdmittedSender, Ticket, Tickets, as_sender
+from worker_runtime.push.opening import NOT_ENCRYPTED, AdmittedSender, Encryption, Ticket, Tickets, as_sender
 from worker_runtime.push.sockets import connect
 from worker_runtime.statistics import Statistics
 
@@ -76,8 +75,8 @@ async def listener(echo: Echo) -> AsyncIterator[PushListener]:
 
 def ticket_of_a(listener: PushListener) -> Ticket:
     """As `a` gets it over TLS: with the receiver's identity, instead of its own."""
-    ticket = listener.admit("a", Lane.COMMIT, A, (SUITE,))
-    assert (ticket.suite, ticket.peer) == (SUITE, str(A))
+    ticket = listener.admit("a", Lane.COMMIT, A, encrypts=True)
+    assert (bool(ticket.secret), ticket.peer) == (True, str(A))
     return replace(ticket, peer=str(B))
 
 
@@ -119,7 +118,7 @@ async def test_both_ends_have_the_same_keys(listener: PushListener, echo: Echo) 
 async def test_a_sender_with_the_other_cluster_key_gets_in(listener: PushListener) -> None:
     """While the key changes, both accept both, and each one uses another one."""
     sender, receiver = (replace(one, cluster="new") for one in (A, B))
-    ticket = replace(listener.admit("a", Lane.COMMIT, sender, (SUITE,)), peer=str(receiver))
+    ticket = replace(listener.admit("a", Lane.COMMIT, sender, encrypts=True), peer=str(receiver))
     connection = Connection(*await as_sender(HERE, listener.port, ticket, Encryption(sender, REQUIRED)))
     assert await answer(connection, b"state") == b"STATE"
     connection.close()
@@ -139,7 +138,7 @@ async def test_a_stream_has_the_check_of_the_call_that_opened_it(echo: Echo) -> 
     transport, call = Transport(), object()
     listener = PushListener(echo, HERE, 0, Encryption(B, REQUIRED), transport)  # type: ignore[arg-type]
     running = asyncio.create_task(listener.run())
-    ticket = replace(listener.admit("a", Lane.COMMIT, A, (SUITE,), call), peer=str(B))
+    ticket = replace(listener.admit("a", Lane.COMMIT, A, call, encrypts=True), peer=str(B))
     sock, _ = await as_sender(HERE, listener.port, ticket, Encryption(A, REQUIRED))
     await until(lambda: echo.checks)
     assert echo.checks == [transport.checks[call]]
@@ -183,11 +182,9 @@ async def test_a_ticket_is_good_for_a_few_seconds(
         ({}, EVE),
         ({"secret": bytes(32)}, A),
         ({"peer": str(EVE)}, A),
-        ({"suite": "other"}, A),
-        ({"offered": (SUITE, NO_SUITE)}, A),
         ({"admission": AdmittedSender("a", Lane.BULK)}, A),
     ],
-    ids=["another identity", "another secret", "another receiver", "another suite", "other offers", "another lane"],
+    ids=["another identity", "another secret", "another receiver", "another lane"],
 )
 async def test_a_stolen_ticket_is_refused(
     listener: PushListener, echo: Echo, changes: dict[str, Any], who: Identity, caplog: pytest.LogCaptureFixture
@@ -255,7 +252,7 @@ async def test_a_receiver_that_knows_the_token_only_gets_nothing() -> None:
 
     server = await asyncio.start_server(answer_as_receiver, HERE, 0)
     port = server.sockets[0].getsockname()[1]
-    ticket = replace(Tickets().issue("a", Lane.BULK, SUITE, str(A)), peer=str(B))
+    ticket = replace(Tickets().issue("a", Lane.BULK, str(A), encrypted=True), peer=str(B))
     with pytest.raises(TamperedError) as raised:
         await as_sender(HERE, port, ticket, Encryption(A, REQUIRED))
     assert raised.value.kind == HANDSHAKE
@@ -264,13 +261,12 @@ async def test_a_receiver_that_knows_the_token_only_gets_nothing() -> None:
 
 
 async def test_neither_token_nor_secret_is_in_a_log_line() -> None:
-    ticket = Tickets().issue("a", Lane.COMMIT, SUITE, str(A))
+    ticket = Tickets().issue("a", Lane.COMMIT, str(A), encrypted=True)
     for shown in (repr(ticket), str(ticket), f"{ticket}"):
         for secret in (ticket.secret, ticket.token):
             assert secret.hex() not in shown
             assert repr(secret) not in shown
-    plain = Tickets().issue("a", Lane.COMMIT)
-    assert (plain.suite, plain.secret) == (NO_SUITE, b"")
+    assert Tickets().issue("a", Lane.COMMIT).secret == b""
 
 
 async def test_one_place_seals_a_direction() -> None:
@@ -286,32 +282,25 @@ async def test_one_place_seals_a_direction() -> None:
     theirs.close()
 
 
-# ---------------------------------------------------------------- which suite
+# ---------------------------------------------------------------- both encrypt, or neither
 
 
 @pytest.mark.parametrize(
-    ("sender", "receiver", "suite"),
+    ("sender", "receiver", "agreed"),
     [
-        (Encryption(A, REQUIRED), Encryption(B, REQUIRED), SUITE),
-        (Encryption(A, OFF), Encryption(B, OFF), NO_SUITE),
-        (NOT_ENCRYPTED, NOT_ENCRYPTED, NO_SUITE),
-        (Encryption(A, REQUIRED), Encryption(B, OFF), None),
-        (Encryption(A, OFF), Encryption(B, REQUIRED), None),
+        (Encryption(A, REQUIRED), Encryption(B, REQUIRED), True),
+        (Encryption(A, OFF), Encryption(B, OFF), True),
+        (NOT_ENCRYPTED, NOT_ENCRYPTED, True),
+        (Encryption(A, REQUIRED), Encryption(B, OFF), False),
+        (Encryption(A, OFF), Encryption(B, REQUIRED), False),
+        (NOT_ENCRYPTED, Encryption(B, REQUIRED), False),
     ],
     ids=str,
 )
-def test_both_settings_decide(sender: Encryption, receiver: Encryption, suite: str | None) -> None:
-    if suite is None:
-        with pytest.raises(PreconditionError, match="give both the same --push-encryption"):
-            receiver.choose(sender.suites, "a")
-    else:
-        assert receiver.choose(sender.suites, "a") == suite
-        assert sender.confirm(suite, "b") == suite
-
-
-def test_a_sender_takes_no_suite_that_it_has_not_offered() -> None:
-    for suite in ("", NO_SUITE, "aes-128-cbc"):
-        with pytest.raises(PreconditionError, match="sidecar 'b' takes only push streams that are"):
-            Encryption(A, REQUIRED).confirm(suite, "b")
-    with pytest.raises(PreconditionError):
-        NOT_ENCRYPTED.confirm(SUITE, "b")
+def test_both_settings_decide(sender: Encryption, receiver: Encryption, agreed: bool) -> None:
+    for one, other in ((sender, receiver), (receiver, sender)):
+        if agreed:
+            one.agree("x", encrypts=other.is_on)
+        else:
+            with pytest.raises(PreconditionError, match=r"'x' are .* give both the same --push-encryption"):
+                one.agree("x", encrypts=other.is_on)

@@ -57,7 +57,7 @@ async def test_the_oldest_connection_without_a_token_goes_for_a_further_one(
         silent.append(await connect("127.0.0.1", listener.port, b""))
     for gone in silent[:3]:
         assert await ends(gone) == b""
-    worker = await connect("127.0.0.1", listener.port, listener.admit("w", Lane.COMMIT, offered=("none",)).token)
+    worker = await connect("127.0.0.1", listener.port, listener.admit("w", Lane.COMMIT).token)
     async with asyncio.timeout(10):
         await receiver.served.acquire()
     assert len(listener._unknown) < UNKNOWN_MAX
@@ -68,15 +68,13 @@ async def test_the_oldest_connection_without_a_token_goes_for_a_further_one(
 async def test_streams_of_one_worker_that_do_not_end_are_few(listener: PushListener, receiver: SlowDisk) -> None:
     streams = []
     for _ in range(STREAMS_MAX):
-        streams.append(
-            await connect("127.0.0.1", listener.port, listener.admit("w", Lane.BULK, offered=("none",)).token)
-        )
+        streams.append(await connect("127.0.0.1", listener.port, listener.admit("w", Lane.BULK).token))
         async with asyncio.timeout(10):
             await receiver.served.acquire()
-    streams.append(await connect("127.0.0.1", listener.port, listener.admit("w", Lane.BULK, offered=("none",)).token))
+    streams.append(await connect("127.0.0.1", listener.port, listener.admit("w", Lane.BULK).token))
     assert await ends(streams[-1]) == b""
     for sender, lane in (("w", Lane.COMMIT), ("other", Lane.BULK)):
-        streams.append(await connect("127.0.0.1", listener.port, listener.admit(sender, lane, offered=("none",)).token))
+        streams.append(await connect("127.0.0.1", listener.port, listener.admit(sender, lane).token))
         async with asyncio.timeout(10):
             await receiver.served.acquire()
     for sock in streams:

@@ -20,6 +20,7 @@ from benchmarks.usage import peak_resident_bytes
 from rhino.testing.reaper import Reaper
 from rhino.testing.rhino_daemons import start_manager, wait_manager
 from rhino_core.ids import Epoch, FileEntry, JobSettings, Lane, StoreId, StoreVersion, Version
+from rhino_core.rpc import greeting
 from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.convert import epoch_to_pb, file_to_pb, group_of, settings_to_pb, store_version_to_pb, worker_to_pb
 from rhino_pb import peer_pb2, replication_pb2, replication_pb2_grpc, sidecar_pb2, sidecar_pb2_grpc
@@ -101,7 +102,9 @@ async def introduce(senders: list[Sender], socket: Path, manager: str) -> None:
     async with aio_channel(manager) as channel, aio_channel(f"unix://{socket}") as local:
         stub, sidecar = replication_pb2_grpc.ReplicationManagerStub(channel), sidecar_pb2_grpc.SidecarStub(local)
         settings = settings_to_pb(JobSettings(replication_factor=0))
-        session: Any = sidecar.Attach(sidecar_pb2.AttachRequest(client="test", settings=settings), timeout=60)
+        request = sidecar_pb2.AttachRequest(client="test", settings=settings, protocol_version="1")
+        request.token = await asyncio.to_thread(greeting.ask, socket)
+        session: Any = sidecar.Attach(request, timeout=60)
         session_id = (await session.read()).session_id
         for sender in senders:
             named = worker_to_pb(worker(sender.name))

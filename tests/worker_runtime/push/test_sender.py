@@ -114,7 +114,7 @@ async def test_a_connection_needs_a_token_that_was_not_used_yet(cluster: Cluster
     (a,) = await cluster.start("a")
     assert a.worker is not None
     async with aio_channel(a.worker.peer_address) as channel:
-        request = peer_pb2.OpenPushRequest(sender=worker_to_pb(worker("x")), lane=peer_pb2.LANE_BULK, suites=["none"])
+        request = peer_pb2.OpenPushRequest(sender=worker_to_pb(worker("x")), lane=peer_pb2.LANE_BULK)
         reply = await peer_pb2_grpc.PeerStub(channel).OpenPush(request, timeout=10)
     good = Connection(await connect("127.0.0.1", reply.port, reply.token))
     replies = collect(good)

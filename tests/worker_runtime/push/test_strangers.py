@@ -28,9 +28,7 @@ LANES = (peer_pb2.LANE_COMMIT, peer_pb2.LANE_BULK)
 
 async def open_push(process: Process, sender: str, incarnation: int = 1) -> peer_pb2.OpenPushReply:
     assert process.worker is not None
-    request = peer_pb2.OpenPushRequest(
-        sender=worker_to_pb(worker(sender, incarnation)), lane=peer_pb2.LANE_COMMIT, suites=["none"]
-    )
+    request = peer_pb2.OpenPushRequest(sender=worker_to_pb(worker(sender, incarnation)), lane=peer_pb2.LANE_COMMIT)
     async with aio_channel(process.worker.peer_address) as channel:
         stub = peer_pb2_grpc.PeerStub(channel)
         return await call("open", lambda: stub.OpenPush(request, timeout=10))

@@ -83,9 +83,9 @@ async def write(client: Client) -> None:
 async def branch(process: Process, number: int = NEWEST, job: str = TWIN.job) -> peer_pb2.BranchReply:
     assert process.worker is not None
     async with aio_channel(process.worker.peer_address) as channel:
-        request = peer_pb2.BranchRequest(
-            versions=[store_version_to_pb(StoreVersion(STORE, version(number)))], job=job, timeout_s=10
-        )
+        source = store_version_to_pb(StoreVersion(STORE, version(number)))
+        link = peer_pb2.StoreLink(source=source, target=store_to_pb(STORE._replace(job=job)))
+        request = peer_pb2.BranchRequest(links=[link], timeout_s=10)
         reply: peer_pb2.BranchReply = await peer_pb2_grpc.PeerStub(channel).Branch(request, timeout=30)
         return reply
 
@@ -97,7 +97,7 @@ async def restructure(
     assert process.worker is not None
     async with aio_channel(process.worker.peer_address) as channel:
         source = store_version_to_pb(StoreVersion(STORE, version(number)))
-        request = peer_pb2.RestructureRequest(
+        request = peer_pb2.BranchRequest(
             links=[peer_pb2.StoreLink(source=source, target=store_to_pb(target))],
             empty=[
                 peer_pb2.EmptyStore(
@@ -107,7 +107,7 @@ async def restructure(
             ],
             timeout_s=10,
         )
-        reply: peer_pb2.BranchReply = await peer_pb2_grpc.PeerStub(channel).Restructure(request, timeout=30)
+        reply: peer_pb2.BranchReply = await peer_pb2_grpc.PeerStub(channel).Branch(request, timeout=30)
         return reply
 
 

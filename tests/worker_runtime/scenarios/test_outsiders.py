@@ -28,8 +28,7 @@ from tests.worker_runtime.pushing import collect, data_frame
 from tests.worker_runtime.support.certificates import Folders, folders, secure_cluster
 from tests.worker_runtime.support.with_manager import lineage, version
 from worker_runtime.push.core.framing import packed
-from worker_runtime.push.encryption import chosen
-from worker_runtime.push.opening import Opening
+from worker_runtime.push.opening import Opening, chosen
 
 __all__ = ["folders"]
 pytestmark = pytest.mark.timeout(200)

@@ -41,8 +41,8 @@ class Clock:
         return self.now
 
 
-def greeter(*, strict: bool = True, clock: Clock | None = None, **allowed: int) -> Greeter:
-    return Greeter(frozenset(allowed.values()), AuditLog(), clock or Clock(), strict=strict)
+def greeter(*, clock: Clock | None = None, **allowed: int) -> Greeter:
+    return Greeter(frozenset(allowed.values()), AuditLog(), clock or Clock())
 
 
 def token_of(answer: bytes) -> bytes:
@@ -89,13 +89,6 @@ def test_another_user_is_refused_with_a_line(caplog: pytest.LogCaptureFixture) -
 def test_a_made_up_token(token: bytes) -> None:
     with pytest.raises(AccessDeniedError):
         greeter(me=7).redeem(token)
-
-
-def test_an_older_client_needs_no_token_where_the_mode_of_the_socket_keeps_others_out() -> None:
-    asked = greeter(strict=False, me=7)
-    assert asked.redeem(b"") is None
-    with pytest.raises(AccessDeniedError):
-        asked.redeem(b"a wrong token is worse than none")
 
 
 def test_names_and_numbers_of_users() -> None:
@@ -172,15 +165,6 @@ async def test_a_sidecar_with_other_users(tmp_path: Path) -> None:
     assert ("", "AccessDeniedError") in found
     assert f'"uid": {ME}' in log
     assert secret not in log + audit.read_text()
-
-
-async def test_a_client_of_an_older_version(tmp_path: Path) -> None:
-    async with asyncio.timeout(100), Cluster(tmp_path) as cluster:
-        [sidecar] = await cluster.start("a")
-        assert await attached(sidecar, b"") is grpc.StatusCode.OK
-        async with aio_channel(f"unix://{sidecar.settings.socket}") as channel:
-            request = sidecar_pb2.ListRequest(store=store_to_pb(StoreId("job", 0, 0, "default")))
-            await sidecar_pb2_grpc.SidecarStub(channel).List(request, timeout=10)
 
 
 AS_NOBODY = """

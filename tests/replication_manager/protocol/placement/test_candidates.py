@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from replication_manager.protocol.groups.group_table import GROUP_BYTES_MIN, GroupTable
 from replication_manager.protocol.placement import candidates as placement
 from replication_manager.protocol.placement.candidates import NO_WISH, Bin, Wish
-from replication_manager.protocol.placement.load_histories import Fit
 from rhino_core.ids import Epoch, GroupId, Member, ReplicaGroup, Worker
 
 
@@ -19,19 +18,7 @@ def worker(number: int, host: int | None = None, zone: str = "", rack: str = "")
 
 
 def choose(found: Iterable[Bin], count: int, taken: Collection[Worker], wish: Wish = NO_WISH) -> list[Worker]:
-    return [choice.worker for choice in placement.choose(found, count, taken, wish)]
-
-
-def test_rivals_are_those_against_whom_only_the_loads_spoke() -> None:
-    near, *others = [Bin(worker(number), 100 - number) for number in range(2, 7)]
-    fits = {"w2": Fit(False, 3), "w3": Fit(False, -2), "w4": Fit(False, -2), "w5": Fit(True, -9)}
-    (first, second) = placement.choose([near, *others], 2, [worker(1)], Wish(fits=fits))
-    assert first == (worker(4), ("w2", "w5", "w6")), "of equal ones the least loaded"
-    assert second == (worker(3), ("w2", "w5", "w6"))
-    (near_executors,) = placement.choose([near, *others], 1, [worker(1)], Wish(near_executors={"w2"}, fits=fits))
-    assert near_executors == (worker(2), ()), "another criterion decided"
-    (unknown,) = placement.choose([near, *others], 1, [worker(1)])
-    assert unknown == (worker(6), ())
+    return placement.choose(found, count, taken, wish)
 
 
 bins = st.lists(
