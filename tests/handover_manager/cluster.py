@@ -109,6 +109,7 @@ class FakeSidecar(peer_pb2_grpc.PeerServicer):
 
     async def own(self, group: GroupId, *, factor: int = 1) -> None:
         """As an executor's first Prepare would: names a group, and so owns it."""
+        await until(lambda: self._lease, f"{self.worker_id} is registered")
         settings = common_pb2.JobSettings(replication_factor=factor, replication_factor_set=True)
         request = rep.ResolveGroupRequest(
             group=convert.group_to_pb(group), worker_id=self.worker_id, settings=settings, lease=self._lease
