@@ -99,6 +99,24 @@ def test_ports_agree(daemon: str) -> None:
     assert {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]} == opened - closed
 
 
+def test_a_new_pod_has_time() -> None:
+    """A start that reads a large store ends no pod, and no copy moves until a new pod of a sidecar is there."""
+    environment = _environment("manager")
+    assert 60 <= float(environment["RHINO_MANAGER_RETURN_LEASE_S"]) <= 120
+    for daemon in KINDS:
+        probe = _container(daemon)["startupProbe"]
+        assert probe["failureThreshold"] * probe["periodSeconds"] >= 1800
+
+
+def test_a_sidecar_is_on_each_labelled_node_and_stays_there() -> None:
+    pod = _pod("sidecar")
+    (priority,) = (one for one in _objects() if one["kind"] == "PriorityClass")
+    assert pod["priorityClassName"] == priority["metadata"]["name"]
+    assert priority["value"] > 0  # pods of Spark have 0
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+    assert pod["hostUsers"]
+
+
 @pytest.mark.parametrize("daemon", KINDS)
 def test_what_is_written_is_on_a_volume(daemon: str) -> None:
     container = _container(daemon)

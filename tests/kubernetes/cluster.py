@@ -23,6 +23,7 @@ from tests.deploy.wheel import ROOT
 from tests.kubernetes.api import ApiServer, Object, Objects
 from tests.kubernetes.containers import IMAGE, Podman
 from tests.kubernetes.kubelet import Kubelet, Node
+from tools.manifests import rendered
 
 MANIFESTS = ROOT / "deploy/kubernetes"
 NETWORK = "10.89.126"
@@ -131,8 +132,10 @@ class KubernetesCluster:
         self.objects.create("pods", pod)
         wait(lambda: ready(self.objects.get("pods", "rhino-manager-0")), "the manager is ready", 120)
 
-    def start_sidecar(self, node: str) -> None:
-        pod = self._pod(f"rhino-sidecar-{node}", self._sidecars["spec"]["template"])
+    def start_sidecar(self, node: str, *values: str) -> None:
+        """`values`: options of Helm, beside the defaults of the chart."""
+        made = next(one for one in yaml.safe_load_all(rendered(*values)) if one and one["kind"] == "DaemonSet")
+        pod = self._pod(f"rhino-sidecar-{node}", (made if values else self._sidecars)["spec"]["template"])
         pod["spec"]["nodeName"] = node
         self.objects.create("pods", pod)
 

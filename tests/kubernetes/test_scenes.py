@@ -6,6 +6,7 @@ The scenes are one play: each begins where the former one ended, and all batches
 from __future__ import annotations
 
 import json
+import platform
 import shutil
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 
 from tests.kubernetes import query
 from tests.kubernetes.cluster import MANAGER, KubernetesCluster, ready, wait
-from tests.kubernetes.containers import missing_tools
+from tests.kubernetes.containers import IMAGE, missing_tools
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(1800)]
 BATCHES = 3  # after each event
@@ -93,6 +94,22 @@ def counts(cluster: KubernetesCluster) -> Query:
     return Query(cluster, "counts", ELASTIC)
 
 
+def test_the_image(cluster: KubernetesCluster) -> None:
+    """All byte code is there: a container with a read-only root keeps none. The wheel is not."""
+    modules = "rhino.cli.main, rhino.daemons.manager_process, worker_runtime.sidecar"
+    uncompiled = (
+        f"import os, sys, {modules}; "
+        "print([name for name, one in sys.modules.items() "
+        "if getattr(one, '__cached__', None) and not os.path.exists(one.__cached__)])"
+    )
+    run = ["run", "--rm", "--read-only", "--read-only-tmpfs=false", "--cap-drop=ALL"]
+    assert cluster.podman(*run, "--entrypoint", "/opt/rhino/bin/python", IMAGE, "-c", uncompiled).strip() == "[]"
+    assert cluster.podman(*run, "--entrypoint", "find", IMAGE, "/tmp", "/opt", "-name", "*.whl") == ""
+    about = cluster.podman.inspect(IMAGE)
+    assert (about["User"], about["Architecture"]) == ("185:185", "amd64" if platform.machine() == "x86_64" else "arm64")
+    assert about["Labels"]["org.opencontainers.image.title"] == "Rhino"  # type: ignore[index]
+
+
 def test_a_query_in_cluster_mode(counts: Query) -> None:
     counts.go_on()
     owners = [owner["name"] for pod in counts.cluster.executors() for owner in pod["metadata"]["ownerReferences"]]
@@ -103,9 +120,15 @@ def test_a_query_in_cluster_mode(counts: Query) -> None:
 
 
 def test_an_executor_is_killed(counts: Query) -> None:
-    killed = counts.cluster.executors()[0]["metadata"]["name"]
-    counts.cluster.podman("kill", killed)
+    """The sidecar of its node removes its local folders."""
+    cluster = counts.cluster
+    (killed, *_) = cluster.executors()
+    node = cluster.kubelet.node_folder(killed["spec"]["nodeName"]) / "mnt/rhino"
+    left = [path for path in node.iterdir() if path.name.startswith(("blockmgr-", "spark-")) and path.is_dir()]
+    assert left
+    cluster.podman("kill", killed["metadata"]["name"])
     counts.go_on()
+    wait(lambda: not any(path.exists() for path in left), f"{left} are removed", 60)
 
 
 def test_the_pod_of_a_sidecar_is_replaced(counts: Query) -> None:
@@ -152,6 +175,25 @@ def test_the_node_returns(counts: Query) -> None:
     cluster.kubelet.nodes["node-1"].cordoned = False
     counts.go_on()
     counts.cluster.wait_until_whole()
+
+
+def test_a_sidecar_drains_in_its_hook(counts: Query) -> None:
+    """With `drainOnStopS`, the end of the pod is a drain: its worker has nothing left."""
+    cluster = counts.cluster
+    cluster.delete_pod("rhino-sidecar-node-2")
+    cluster.start_sidecar("node-2", "--set=sidecar.drainOnStopS=100")
+    wait(lambda: ready(cluster.sidecar("node-2")), "the sidecar of node-2 is ready", 120)
+    cluster.kubelet.nodes["node-2"].cordoned = True
+    cluster.delete_pod("rhino-sidecar-node-2")
+    (worker,) = (one for one in cluster.status()["workers"] if one["worker_id"] == "node-2")
+    assert worker["draining"]
+    counts.go_on()
+    cluster.start_sidecar("node-2")
+    wait(lambda: ready(cluster.sidecar("node-2")), "the sidecar of node-2 is ready", 120)
+    cluster.rhino("drain", "node-2", "--cancel", "--manager", MANAGER)
+    cluster.kubelet.nodes["node-2"].cordoned = False
+    counts.go_on()
+    cluster.wait_until_whole()
 
 
 def test_a_node_is_gone_without_a_word(counts: Query) -> None:
