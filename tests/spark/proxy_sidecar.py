@@ -12,6 +12,7 @@ from typing import Any, Self
 import grpc
 from google.protobuf.message import Message
 
+from rhino_core.rpc import greeting
 from rhino_pb import sidecar_pb2, sidecar_pb2_grpc
 
 # Answers a call, or None to hand it on.
@@ -23,6 +24,7 @@ class ProxySidecar(sidecar_pb2_grpc.SidecarServicer):
 
     def __init__(self, socket: Path, behind: str) -> None:
         self.socket = socket
+        self._behind = Path(behind)
         self.inboxes: list[Path] = []
         self._answers: dict[str, Answer] = {}
         self._calls: list[tuple[str, Message]] = []
@@ -73,6 +75,7 @@ class ProxySidecar(sidecar_pb2_grpc.SidecarServicer):
     def Attach(
         self, request: sidecar_pb2.AttachRequest, context: grpc.ServicerContext
     ) -> Iterator[sidecar_pb2.SessionInfo]:
+        request.token = greeting.ask(self._behind)
         stream = self._real.Attach(request)
         context.add_callback(stream.cancel)
         try:

@@ -13,6 +13,7 @@ import grpc
 import pytest
 
 from rhino_core import failpoints
+from rhino_core.errors import UnavailableError
 from rhino_core.ids import Epoch, StoreId, StoreVersion, Version, parse_name
 from rhino_pb import sidecar_pb2
 from tests.worker_runtime import cluster as cluster_module
@@ -82,7 +83,7 @@ class Scene:
                     async with self.cluster.sidecars["a"].attach(synced=self.synced) as client:
                         await work(client)
                     return
-                except (grpc.aio.AioRpcError, AttributeError, FileNotFoundError):  # no session: read() gave no info
+                except (grpc.aio.AioRpcError, UnavailableError, AttributeError, FileNotFoundError):  # no session yet
                     await asyncio.sleep(0.05)
 
     async def commit(self, store: StoreId, number: int, content: bytes, lineage: list[int], end: str) -> None:
