@@ -122,7 +122,8 @@ def test_a_query_in_cluster_mode(counts: Query) -> None:
 def test_an_executor_is_killed(counts: Query) -> None:
     """The sidecar of its node removes its local folders."""
     cluster = counts.cluster
-    (killed, *_) = cluster.executors()
+    nodes = [pod["spec"]["nodeName"] for pod in cluster.executors()]
+    killed = next(pod for pod in cluster.executors() if nodes.count(pod["spec"]["nodeName"]) == 1)
     node = cluster.kubelet.node_folder(killed["spec"]["nodeName"]) / "mnt/rhino"
     left = [path for path in node.iterdir() if path.name.startswith(("blockmgr-", "spark-")) and path.is_dir()]
     assert left
