@@ -179,7 +179,8 @@ class Kubelet:
     def _node(self, spec: Object) -> str | None:
         if "nodeName" in spec:
             return str(spec["nodeName"])
-        used = [pod["spec"].get("nodeName") for pod in self.objects.list("pods", "spark-role")]
+        there = [pod for pod in self.objects.list("pods", "spark-role") if pod["status"]["phase"] == "Running"]
+        used = [pod["spec"]["nodeName"] for pod in there]
         fit = [
             node.name
             for node in self.nodes.values()
