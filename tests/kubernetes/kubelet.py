@@ -112,7 +112,6 @@ class Kubelet:
         name, spec = pod["metadata"]["name"], pod["spec"]
         node = self._scheduled(pod)
         address = self._address(name)
-        self.objects.update("pods", name, lambda one: one["spec"].update(nodeName=node))
         volumes = {one["name"]: self._volume(one, pod, node) for one in spec.get("volumes", ())}
         for number, container in enumerate(spec.get("initContainers", ())):
             options = self._options(container, pod, volumes, address, node)
@@ -172,15 +171,19 @@ class Kubelet:
         while True:
             if self.objects.get("pods", name) is None:
                 raise RuntimeError("deleted before it ran")
-            if all(self.objects.get(*one) for one in needed) and (node := self._node(spec)):
-                return node
+            with self._lock:  # two pods at once see each other
+                if all(self.objects.get(*one) for one in needed) and (node := self._node(spec)):
+                    self.objects.update("pods", name, lambda one: one["spec"].update(nodeName=node))
+                    return node
             time.sleep(WAIT_S)
 
     def _node(self, spec: Object) -> str | None:
         if "nodeName" in spec:
             return str(spec["nodeName"])
-        there = [pod for pod in self.objects.list("pods", "spark-role") if pod["status"]["phase"] == "Running"]
-        used = [pod["spec"]["nodeName"] for pod in there]
+        there = [
+            pod for pod in self.objects.list("pods", "spark-role") if pod["status"]["phase"] in ("Pending", "Running")
+        ]
+        used = [pod["spec"].get("nodeName") for pod in there]
         fit = [
             node.name
             for node in self.nodes.values()
