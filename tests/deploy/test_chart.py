@@ -8,6 +8,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from rhino_core.setting import declared
+from rhino_core.settings import ManagerSettings, SidecarSettings
 from tools.manifests import HEADER, RENDERED, rendered
 
 VERSION = "1.34"
@@ -19,7 +21,7 @@ VALUES = {
     ),
     "a private registry": ("--set=image.repository=registry.example.com/rhino,image.pullSecrets={registry}",),
     "a digest": (f"--set=image.digest=sha256:{'0' * 64}",),
-    "settings": ("--set=manager.settings.copies_max=3,sidecar.settings.memory_limit_mb=256",),
+    "settings": ("--set=manager.settings.scatter_width=8,sidecar.settings.memory_limit_mb=256",),
     "nodes": ('--set-json=manager.nodeSelector={"a":"b"}', '--set-json=manager.tolerations=[{"operator":"Exists"}]'),
     "a disk": ("--set=nodeFolder=/mnt/disks/ssd0,manager.storage.className=fast",),
     "a drain": ("--set=sidecar.drainOnStopS=100",),
@@ -61,6 +63,17 @@ def test_objects_are_valid(values: tuple[str, ...]) -> None:
 def test_wrong_values_are_refused_by_name(values: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         rendered(f"--set={values}")
+
+
+def test_more_settings_are_variables_that_the_daemons_know() -> None:
+    found = _objects(*VALUES["settings"])
+    for kind, settings, chosen in (
+        ("StatefulSet rhino-manager", ManagerSettings, ("RHINO_MANAGER_SCATTER_WIDTH", "8")),
+        ("DaemonSet rhino-sidecar", SidecarSettings, ("RHINO_SIDECAR_MEMORY_LIMIT_MB", "256")),
+    ):
+        (container,) = found[kind]["spec"]["template"]["spec"]["containers"]
+        assert chosen in [(one["name"], one.get("value")) for one in container["env"]]
+        assert chosen[0] in {one.variable for one in declared(settings)}
 
 
 def test_a_drain_has_its_time_before_the_end() -> None:
