@@ -84,13 +84,15 @@ async def test_commits_go_on_at_once_when_a_secondary_has_ended_and_it_is_whole_
 async def test_a_sidecar_that_is_back_is_not_ready_before_its_copies_are_whole(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """A rolling restart would go on, and the next restart could hit the only whole copy."""
+    """A rolling restart would go on, and the next restart could hit the only whole copy. The other member is stopped
+    meanwhile, so that nothing is caught up.
+    """
     settings = replace(settings_of(tmp_path), lease_s=60.0, suspect_lease_s=60.0, return_lease_s=60.0)
     async with asyncio.timeout(90), manager(settings) as address:
         cluster.address = address
         port = free_port()
         (a,) = await cluster.start("a")
-        (b,) = await cluster.start("b", health_port=port, catch_up_bytes_per_s=1000)
+        (b,) = await cluster.start("b", health_port=port)
         assert await asyncio.to_thread(asked, port, "/readyz") == (200, READY), "it has no groups"
         async with a.attach(commit_timeout_s=30) as client:
             await client.commit(STORE, version(1), changelog_bytes(1), [])
@@ -98,10 +100,15 @@ async def test_a_sidecar_that_is_back_is_not_ready_before_its_copies_are_whole(
             await b.end(signal.SIGTERM)
             for number in (2, 3, 4):
                 assert (await client.commit(STORE, version(number), changelog_bytes(number), lineage(number))).copies
-        await b.start()
-        status, text = await asyncio.to_thread(asked, port, "/readyz")
-        assert (status, "copies: groups that are not whole yet: 1, such as job/0/3" in text) == (503, True), text
-        assert (await asyncio.to_thread(asked, port, "/healthz"))[0] == 200
+        assert a.process is not None
+        a.process.send_signal(signal.SIGSTOP)
+        try:
+            await b.start()
+            status, text = await asyncio.to_thread(asked, port, "/readyz")
+            assert (status, "copies: groups that are not whole yet: 1, such as job/0/3" in text) == (503, True), text
+            assert (await asyncio.to_thread(asked, port, "/healthz"))[0] == 200
+        finally:
+            a.process.send_signal(signal.SIGCONT)
         while (await asyncio.to_thread(asked, port, "/readyz"))[0] != 200:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         (group,) = (await asyncio.to_thread(fetch_overview, address)).groups
