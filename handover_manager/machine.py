@@ -125,9 +125,15 @@ class HandoverCore:
             work={node: work for seen in concerned for node, work in seen.work.usual().items()}
             if request.intent is not None and needs_work(request.intent)
             else {},
+            barred=self._barred(concerned),
             holdings=self._holdings,
         )
         return self._predicted(make_plan(request, job, situation), now)
+
+    def _barred(self, jobs: Iterable[Job]) -> dict[VirtualNode, frozenset[str]]:
+        """For virtual nodes of `jobs`, the workers without executors of the query."""
+        unusable = [(job, workers) for job in jobs if (workers := self._runs.unusable(job, self.view))]
+        return {node: workers for job, workers in unusable for node in job.map.nodes}
 
     def _predicted(self, plan: Plan, now: float) -> Plan:
         """Adds a prediction from the statistics of the plan's job.

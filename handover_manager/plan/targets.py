@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from handover_manager.plan.holdings import Holding
 from handover_manager.plan.situation import Situation
 from handover_manager.plan.work import Work, check_reported
 from handover_manager.view import ClusterView
-from rhino_core.errors import ConflictError, PreconditionError, UnavailableError, UnknownError
+from rhino_core.errors import ConflictError, NoSpaceError, PreconditionError, UnavailableError, UnknownError
 from rhino_core.ids import VirtualNode
 from rhino_core.planning.goals import Goals
 from rhino_core.planning.model import Model, Site
@@ -63,7 +64,8 @@ def choose_targets(intent: Intent, situation: Situation) -> Chosen:
             return _off(workers, situation, room)
         case Rebalance(by):
             _check_anybody(room)
-            return _proposed(model_of(situation, by, room), Goals(by, SLACK[by], pinned=situation.pinned))
+            goals = Goals(by, SLACK[by], pinned=situation.pinned, barred=_barred(situation, room))
+            return _proposed(model_of(situation, by, room), goals)
         case Adapt(band):
             _check_anybody(room)
             goals = Goals(Weight.TIME, band, pinned=situation.pinned, barred=situation.barred)
@@ -88,7 +90,16 @@ def _off(leaving: tuple[str, ...], situation: Situation, room: Mapping[str, int]
     staying = {worker: size for worker, size in room.items() if worker not in leaving}
     _check_anybody(staying)
     model = model_of(situation, Weight.BYTES, staying, frozenset(leaving))
-    return _proposed(model, Goals(Weight.BYTES, math.inf))
+    goals = Goals(Weight.BYTES, math.inf, barred=_barred(situation, staying))
+    try:
+        return _proposed(model, goals)
+    except NoSpaceError:  # slow tasks are better than a worker that cannot be removed
+        return _proposed(model, replace(goals, barred={}))
+
+
+def _barred(situation: Situation, room: Mapping[str, int]) -> dict[VirtualNode, frozenset[str]]:
+    """Leaves out virtual nodes barred from every worker with room."""
+    return {node: workers for node, workers in situation.barred.items() if not room.keys() <= workers}
 
 
 def _check_known(workers: Iterable[str], view: ClusterView) -> None:

@@ -131,6 +131,10 @@ class Runs:
         places = self._executors.places(job.run.session) if job.run.session is not None else NOWHERE
         return places.usable(view, set(job.map.desired.values()))
 
+    def unusable(self, job: Job, view: ClusterView) -> frozenset[str]:
+        """Workers known to be unable to run its tasks."""
+        return frozenset(view.workers) - frozenset(self.usable(job, view).workers)
+
     def batch_logged(self, event: BatchLogged, now: float) -> list[Effect]:
         """Passes on the content of the commit log, and asks for the writers of the batch.
 

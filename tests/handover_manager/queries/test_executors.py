@@ -1,4 +1,4 @@
-"""The replication manager learns where a driver's executors are, for placement."""
+"""The places of a driver's executors: the replication manager learns them, and plans use them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from handover_manager import events as ev
 from handover_manager.queries import executors
+from rhino_model.intents import Drain, Intent, Rebalance, Request, ScaleIn, ScaleOut
 from workloads.adaptation.scene import JOB, Play, pair
 
 
@@ -61,3 +62,27 @@ def test_executors_that_are_remembered_have_a_bound(play: Play, monkeypatch: pyt
     change(play, "0", "w1")
     assert change(play, "1", "w2") == []
     assert change(play, "0", "w3") == [named("w3")]
+
+
+def targets(play: Play, intent: Intent) -> set[str]:
+    made = play.core.plan(Request(JOB, intent=intent), now=play.now)
+    return {move.target for move in made.moves}
+
+
+def test_a_drain_and_a_rebalance_choose_workers_with_executors_of_the_query(play: Play) -> None:
+    """Tasks of a virtual node elsewhere run on any worker, and load its state over the network."""
+    assert targets(play, Drain("w1")) == {"w2"}, "nothing is known: the copies decide"
+    change(play, "0", "w1")
+    change(play, "1", "w3")
+    for intent in (Drain("w1"), ScaleIn(("w1",)), Rebalance()):
+        assert targets(play, intent) == {"w3"}, intent
+    assert targets(play, ScaleOut(("w2",))) == {"w2"}, "it was asked for"
+
+
+def test_a_worker_can_be_drained_although_no_other_has_executors_or_room(play: Play) -> None:
+    change(play, "0", "w1")
+    assert targets(play, Drain("w1")) == {"w2"}
+    change(play, "1", "w3")
+    play.cluster.worker("w3", free_bytes=10)
+    play.see()
+    assert targets(play, Drain("w1")) == {"w2"}
