@@ -22,71 +22,72 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from rhino_pb import archive_pb2 as rhino__pb_dot_archive__pb2
 from rhino_pb import common_pb2 as rhino__pb_dot_common__pb2
 from rhino_pb import sidecar_pb2 as rhino__pb_dot_sidecar__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13rhino_pb/peer.proto\x12\x08rhino.v1\x1a\x15rhino_pb/common.proto\x1a\x16rhino_pb/sidecar.proto\"v\n\x0fOpenPushRequest\x12 \n\x06sender\x18\x01 \x01(\x0b\x32\x10.rhino.v1.Worker\x12\x1c\n\x04lane\x18\x02 \x01(\x0e\x32\x0e.rhino.v1.Lane\x12\x11\n\tencrypted\x18\x03 \x01(\x08\x12\x10\n\x08protocol\x18\x0f \x01(\r\"r\n\rOpenPushReply\x12\"\n\x08receiver\x18\x01 \x01(\x0b\x32\x10.rhino.v1.Worker\x12\x0c\n\x04port\x18\x02 \x01(\r\x12\r\n\x05token\x18\x03 \x01(\x0c\x12\x0e\n\x06secret\x18\x05 \x01(\x0c\x12\x10\n\x08protocol\x18\x0f \x01(\r\"\x88\x01\n\tPushFrame\x12$\n\x05\x62\x65gin\x18\x01 \x01(\x0b\x32\x13.rhino.v1.PushBeginH\x00\x12\"\n\x04\x64\x61ta\x18\x02 \x01(\x0b\x32\x12.rhino.v1.PushDataH\x00\x12(\n\x08returned\x18\x03 \x01(\x0b\x32\x14.rhino.v1.PushReturnH\x00\x42\x07\n\x05\x66rame\"\x95\x01\n\tPushBegin\x12\x10\n\x08transfer\x18\x01 \x01(\x04\x12!\n\x04\x66ile\x18\x02 \x01(\x0b\x32\x13.rhino.v1.FileEntry\x12\x1e\n\x05\x65poch\x18\x03 \x01(\x0b\x32\x0f.rhino.v1.Epoch\x12\x1f\n\x05\x63hain\x18\x04 \x03(\x0b\x32\x10.rhino.v1.Worker\x12\x12\n\nask_offset\x18\x05 \x01(\x08\"\x1b\n\nPushReturn\x12\r\n\x05\x62ytes\x18\x01 \x01(\x04\",\n\x08PushData\x12\x10\n\x08transfer\x18\x01 \x01(\x04\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"\x82\x02\n\tPushReply\x12(\n\x07welcome\x18\x01 \x01(\x0b\x32\x15.rhino.v1.PushWelcomeH\x00\x12&\n\x06\x63redit\x18\x02 \x01(\x0b\x32\x14.rhino.v1.PushCreditH\x00\x12 \n\x03\x61\x63k\x18\x03 \x01(\x0b\x32\x11.rhino.v1.PushAckH\x00\x12(\n\x07refusal\x18\x04 \x01(\x0b\x32\x15.rhino.v1.PushRefusalH\x00\x12&\n\x06resume\x18\x05 \x01(\x0b\x32\x14.rhino.v1.PushResumeH\x00\x12&\n\x06\x62roken\x18\x06 \x01(\x0b\x32\x14.rhino.v1.PushBrokenH\x00\x42\x07\n\x05reply\".\n\nPushResume\x12\x10\n\x08transfer\x18\x01 \x01(\x04\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"#\n\x0bPushWelcome\x12\x14\n\x0c\x63redit_bytes\x18\x01 \x01(\x04\"\x1d\n\nPushBroken\x12\x0f\n\x07message\x18\x01 \x01(\t\"\x1b\n\nPushCredit\x12\r\n\x05\x62ytes\x18\x01 \x01(\x04\"\x8a\x01\n\x07PushAck\x12 \n\x05store\x18\x01 \x01(\x0b\x32\x11.rhino.v1.StoreId\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x1e\n\x05\x65poch\x18\x03 \x01(\x0b\x32\x0f.rhino.v1.Epoch\x12 \n\x06member\x18\x04 \x01(\x0b\x32\x10.rhino.v1.Worker\x12\r\n\x05holds\x18\x05 \x01(\x08\"\xd3\x01\n\x0bPushRefusal\x12\x10\n\x08transfer\x18\x01 \x01(\x04\x12 \n\x05store\x18\x02 \x01(\x0b\x32\x11.rhino.v1.StoreId\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\'\n\x06reason\x18\x04 \x01(\x0e\x32\x17.rhino.v1.RefusalReason\x12&\n\rcurrent_epoch\x18\x05 \x01(\x0b\x32\x0f.rhino.v1.Epoch\x12\x0f\n\x07message\x18\x06 \x01(\t\x12 \n\x06member\x18\x07 \x01(\x0b\x32\x10.rhino.v1.Worker\"4\n\x10InventoryRequest\x12 \n\x05group\x18\x01 \x01(\x0b\x32\x11.rhino.v1.GroupId\"\x97\x01\n\x0eInventoryReply\x12 \n\x06worker\x18\x01 \x01(\x0b\x32\x10.rhino.v1.Worker\x12\"\n\x05\x66iles\x18\x02 \x03(\x0b\x32\x13.rhino.v1.FileEntry\x12\x1e\n\x05\x65poch\x18\x03 \x01(\x0b\x32\x0f.rhino.v1.Epoch\x12\x1f\n\x06\x66loors\x18\x04 \x03(\x0b\x32\x0f.rhino.v1.Floor\"N\n\x0c\x46\x65tchRequest\x12 \n\x05store\x18\x01 \x01(\x0b\x32\x11.rhino.v1.StoreId\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\"M\n\nFetchChunk\x12!\n\x04\x66ile\x18\x01 \x01(\x0b\x32\x13.rhino.v1.FileEntry\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"@\n\x14\x43heckVersionsRequest\x12(\n\x08versions\x18\x01 \x03(\x0b\x32\x16.rhino.v1.StoreVersion\"^\n\x12\x43heckVersionsReply\x12 \n\x06worker\x18\x01 \x01(\x0b\x32\x10.rhino.v1.Worker\x12&\n\x06\x63hecks\x18\x02 \x03(\x0b\x32\x16.rhino.v1.VersionCheck\"[\n\x0cVersionCheck\x12\'\n\x07version\x18\x01 \x01(\x0b\x32\x16.rhino.v1.StoreVersion\x12\x0c\n\x04held\x18\x02 \x01(\x08\x12\x14\n\x0cwritten_here\x18\x03 \x01(\x08\"\x13\n\x11StartScrubRequest\"k\n\rBranchRequest\x12\"\n\x05links\x18\x01 \x03(\x0b\x32\x13.rhino.v1.StoreLink\x12#\n\x05\x65mpty\x18\x02 \x03(\x0b\x32\x14.rhino.v1.EmptyStore\x12\x11\n\ttimeout_s\x18\x03 \x01(\x01\"V\n\tStoreLink\x12&\n\x06source\x18\x01 \x01(\x0b\x32\x16.rhino.v1.StoreVersion\x12!\n\x06target\x18\x02 \x01(\x0b\x32\x11.rhino.v1.StoreId\"V\n\nEmptyStore\x12\'\n\x07version\x18\x01 \x01(\x0b\x32\x16.rhino.v1.StoreVersion\x12\x1f\n\x04like\x18\x02 \x01(\x0b\x32\x11.rhino.v1.GroupId\"i\n\x0b\x42ranchReply\x12 \n\x06worker\x18\x01 \x01(\x0b\x32\x10.rhino.v1.Worker\x12\r\n\x05\x66iles\x18\x02 \x01(\x04\x12\x14\n\x0clinked_bytes\x18\x03 \x01(\x04\x12\x13\n\x0b\x64uration_ms\x18\x04 \x01(\x01*<\n\x04Lane\x12\x14\n\x10LANE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bLANE_COMMIT\x10\x01\x12\r\n\tLANE_BULK\x10\x02*\xcb\x01\n\rRefusalReason\x12\x1e\n\x1aREFUSAL_REASON_UNSPECIFIED\x10\x00\x12\x1e\n\x1aREFUSAL_REASON_STALE_EPOCH\x10\x01\x12\x1b\n\x17REFUSAL_REASON_CHECKSUM\x10\x02\x12 \n\x1cREFUSAL_REASON_NAME_CONFLICT\x10\x03\x12\x1a\n\x16REFUSAL_REASON_STORAGE\x10\x04\x12\x1f\n\x1bREFUSAL_REASON_NOT_A_WRITER\x10\x05\x32\xcd\x03\n\x04Peer\x12>\n\x08OpenPush\x12\x19.rhino.v1.OpenPushRequest\x1a\x17.rhino.v1.OpenPushReply\x12\x41\n\tInventory\x12\x1a.rhino.v1.InventoryRequest\x1a\x18.rhino.v1.InventoryReply\x12\x37\n\x05\x46\x65tch\x12\x16.rhino.v1.FetchRequest\x1a\x14.rhino.v1.FetchChunk0\x01\x12M\n\rCheckVersions\x12\x1e.rhino.v1.CheckVersionsRequest\x1a\x1c.rhino.v1.CheckVersionsReply\x12>\n\x08\x44\x65scribe\x12\x19.rhino.v1.DescribeRequest\x1a\x17.rhino.v1.DescribeReply\x12@\n\nStartScrub\x12\x1b.rhino.v1.StartScrubRequest\x1a\x15.rhino.v1.ScrubStatus\x12\x38\n\x06\x42ranch\x12\x17.rhino.v1.BranchRequest\x1a\x15.rhino.v1.BranchReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13rhino_pb/peer.proto\x12\x08rhino.v1\x1a\x16rhino_pb/archive.proto\x1a\x15rhino_pb/common.proto\x1a\x16rhino_pb/sidecar.proto\"v\n\x0fOpenPushRequest\x12 \n\x06sender\x18\x01 \x01(\x0b\x32\x10.rhino.v1.Worker\x12\x1c\n\x04lane\x18\x02 \x01(\x0e\x32\x0e.rhino.v1.Lane\x12\x11\n\tencrypted\x18\x03 \x01(\x08\x12\x10\n\x08protocol\x18\x0f \x01(\r\"r\n\rOpenPushReply\x12\"\n\x08receiver\x18\x01 \x01(\x0b\x32\x10.rhino.v1.Worker\x12\x0c\n\x04port\x18\x02 \x01(\r\x12\r\n\x05token\x18\x03 \x01(\x0c\x12\x0e\n\x06secret\x18\x05 \x01(\x0c\x12\x10\n\x08protocol\x18\x0f \x01(\r\"\x88\x01\n\tPushFrame\x12$\n\x05\x62\x65gin\x18\x01 \x01(\x0b\x32\x13.rhino.v1.PushBeginH\x00\x12\"\n\x04\x64\x61ta\x18\x02 \x01(\x0b\x32\x12.rhino.v1.PushDataH\x00\x12(\n\x08returned\x18\x03 \x01(\x0b\x32\x14.rhino.v1.PushReturnH\x00\x42\x07\n\x05\x66rame\"\x95\x01\n\tPushBegin\x12\x10\n\x08transfer\x18\x01 \x01(\x04\x12!\n\x04\x66ile\x18\x02 \x01(\x0b\x32\x13.rhino.v1.FileEntry\x12\x1e\n\x05\x65poch\x18\x03 \x01(\x0b\x32\x0f.rhino.v1.Epoch\x12\x1f\n\x05\x63hain\x18\x04 \x03(\x0b\x32\x10.rhino.v1.Worker\x12\x12\n\nask_offset\x18\x05 \x01(\x08\"\x1b\n\nPushReturn\x12\r\n\x05\x62ytes\x18\x01 \x01(\x04\",\n\x08PushData\x12\x10\n\x08transfer\x18\x01 \x01(\x04\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"\x82\x02\n\tPushReply\x12(\n\x07welcome\x18\x01 \x01(\x0b\x32\x15.rhino.v1.PushWelcomeH\x00\x12&\n\x06\x63redit\x18\x02 \x01(\x0b\x32\x14.rhino.v1.PushCreditH\x00\x12 \n\x03\x61\x63k\x18\x03 \x01(\x0b\x32\x11.rhino.v1.PushAckH\x00\x12(\n\x07refusal\x18\x04 \x01(\x0b\x32\x15.rhino.v1.PushRefusalH\x00\x12&\n\x06resume\x18\x05 \x01(\x0b\x32\x14.rhino.v1.PushResumeH\x00\x12&\n\x06\x62roken\x18\x06 \x01(\x0b\x32\x14.rhino.v1.PushBrokenH\x00\x42\x07\n\x05reply\".\n\nPushResume\x12\x10\n\x08transfer\x18\x01 \x01(\x04\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"#\n\x0bPushWelcome\x12\x14\n\x0c\x63redit_bytes\x18\x01 \x01(\x04\"\x1d\n\nPushBroken\x12\x0f\n\x07message\x18\x01 \x01(\t\"\x1b\n\nPushCredit\x12\r\n\x05\x62ytes\x18\x01 \x01(\x04\"\x8a\x01\n\x07PushAck\x12 \n\x05store\x18\x01 \x01(\x0b\x32\x11.rhino.v1.StoreId\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x1e\n\x05\x65poch\x18\x03 \x01(\x0b\x32\x0f.rhino.v1.Epoch\x12 \n\x06member\x18\x04 \x01(\x0b\x32\x10.rhino.v1.Worker\x12\r\n\x05holds\x18\x05 \x01(\x08\"\xd3\x01\n\x0bPushRefusal\x12\x10\n\x08transfer\x18\x01 \x01(\x04\x12 \n\x05store\x18\x02 \x01(\x0b\x32\x11.rhino.v1.StoreId\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\'\n\x06reason\x18\x04 \x01(\x0e\x32\x17.rhino.v1.RefusalReason\x12&\n\rcurrent_epoch\x18\x05 \x01(\x0b\x32\x0f.rhino.v1.Epoch\x12\x0f\n\x07message\x18\x06 \x01(\t\x12 \n\x06member\x18\x07 \x01(\x0b\x32\x10.rhino.v1.Worker\"4\n\x10InventoryRequest\x12 \n\x05group\x18\x01 \x01(\x0b\x32\x11.rhino.v1.GroupId\"\x97\x01\n\x0eInventoryReply\x12 \n\x06worker\x18\x01 \x01(\x0b\x32\x10.rhino.v1.Worker\x12\"\n\x05\x66iles\x18\x02 \x03(\x0b\x32\x13.rhino.v1.FileEntry\x12\x1e\n\x05\x65poch\x18\x03 \x01(\x0b\x32\x0f.rhino.v1.Epoch\x12\x1f\n\x06\x66loors\x18\x04 \x03(\x0b\x32\x0f.rhino.v1.Floor\"N\n\x0c\x46\x65tchRequest\x12 \n\x05store\x18\x01 \x01(\x0b\x32\x11.rhino.v1.StoreId\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\"M\n\nFetchChunk\x12!\n\x04\x66ile\x18\x01 \x01(\x0b\x32\x13.rhino.v1.FileEntry\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"@\n\x14\x43heckVersionsRequest\x12(\n\x08versions\x18\x01 \x03(\x0b\x32\x16.rhino.v1.StoreVersion\"^\n\x12\x43heckVersionsReply\x12 \n\x06worker\x18\x01 \x01(\x0b\x32\x10.rhino.v1.Worker\x12&\n\x06\x63hecks\x18\x02 \x03(\x0b\x32\x16.rhino.v1.VersionCheck\"[\n\x0cVersionCheck\x12\'\n\x07version\x18\x01 \x01(\x0b\x32\x16.rhino.v1.StoreVersion\x12\x0c\n\x04held\x18\x02 \x01(\x08\x12\x14\n\x0cwritten_here\x18\x03 \x01(\x08\"\x13\n\x11StartScrubRequest\"k\n\rBranchRequest\x12\"\n\x05links\x18\x01 \x03(\x0b\x32\x13.rhino.v1.StoreLink\x12#\n\x05\x65mpty\x18\x02 \x03(\x0b\x32\x14.rhino.v1.EmptyStore\x12\x11\n\ttimeout_s\x18\x03 \x01(\x01\"V\n\tStoreLink\x12&\n\x06source\x18\x01 \x01(\x0b\x32\x16.rhino.v1.StoreVersion\x12!\n\x06target\x18\x02 \x01(\x0b\x32\x11.rhino.v1.StoreId\"V\n\nEmptyStore\x12\'\n\x07version\x18\x01 \x01(\x0b\x32\x16.rhino.v1.StoreVersion\x12\x1f\n\x04like\x18\x02 \x01(\x0b\x32\x11.rhino.v1.GroupId\"i\n\x0b\x42ranchReply\x12 \n\x06worker\x18\x01 \x01(\x0b\x32\x10.rhino.v1.Worker\x12\r\n\x05\x66iles\x18\x02 \x01(\x04\x12\x14\n\x0clinked_bytes\x18\x03 \x01(\x04\x12\x13\n\x0b\x64uration_ms\x18\x04 \x01(\x01*<\n\x04Lane\x12\x14\n\x10LANE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bLANE_COMMIT\x10\x01\x12\r\n\tLANE_BULK\x10\x02*\xcb\x01\n\rRefusalReason\x12\x1e\n\x1aREFUSAL_REASON_UNSPECIFIED\x10\x00\x12\x1e\n\x1aREFUSAL_REASON_STALE_EPOCH\x10\x01\x12\x1b\n\x17REFUSAL_REASON_CHECKSUM\x10\x02\x12 \n\x1cREFUSAL_REASON_NAME_CONFLICT\x10\x03\x12\x1a\n\x16REFUSAL_REASON_STORAGE\x10\x04\x12\x1f\n\x1bREFUSAL_REASON_NOT_A_WRITER\x10\x05\x32\x8c\x04\n\x04Peer\x12>\n\x08OpenPush\x12\x19.rhino.v1.OpenPushRequest\x1a\x17.rhino.v1.OpenPushReply\x12\x41\n\tInventory\x12\x1a.rhino.v1.InventoryRequest\x1a\x18.rhino.v1.InventoryReply\x12\x37\n\x05\x46\x65tch\x12\x16.rhino.v1.FetchRequest\x1a\x14.rhino.v1.FetchChunk0\x01\x12M\n\rCheckVersions\x12\x1e.rhino.v1.CheckVersionsRequest\x1a\x1c.rhino.v1.CheckVersionsReply\x12>\n\x08\x44\x65scribe\x12\x19.rhino.v1.DescribeRequest\x1a\x17.rhino.v1.DescribeReply\x12@\n\nStartScrub\x12\x1b.rhino.v1.StartScrubRequest\x1a\x15.rhino.v1.ScrubStatus\x12\x38\n\x06\x42ranch\x12\x17.rhino.v1.BranchRequest\x1a\x15.rhino.v1.BranchReply\x12=\n\x07\x41rchive\x12\x18.rhino.v1.ArchiveRequest\x1a\x16.rhino.v1.ArchiveReply0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rhino_pb.peer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LANE']._serialized_start=2478
-  _globals['_LANE']._serialized_end=2538
-  _globals['_REFUSALREASON']._serialized_start=2541
-  _globals['_REFUSALREASON']._serialized_end=2744
-  _globals['_OPENPUSHREQUEST']._serialized_start=80
-  _globals['_OPENPUSHREQUEST']._serialized_end=198
-  _globals['_OPENPUSHREPLY']._serialized_start=200
-  _globals['_OPENPUSHREPLY']._serialized_end=314
-  _globals['_PUSHFRAME']._serialized_start=317
-  _globals['_PUSHFRAME']._serialized_end=453
-  _globals['_PUSHBEGIN']._serialized_start=456
-  _globals['_PUSHBEGIN']._serialized_end=605
-  _globals['_PUSHRETURN']._serialized_start=607
-  _globals['_PUSHRETURN']._serialized_end=634
-  _globals['_PUSHDATA']._serialized_start=636
-  _globals['_PUSHDATA']._serialized_end=680
-  _globals['_PUSHREPLY']._serialized_start=683
-  _globals['_PUSHREPLY']._serialized_end=941
-  _globals['_PUSHRESUME']._serialized_start=943
-  _globals['_PUSHRESUME']._serialized_end=989
-  _globals['_PUSHWELCOME']._serialized_start=991
-  _globals['_PUSHWELCOME']._serialized_end=1026
-  _globals['_PUSHBROKEN']._serialized_start=1028
-  _globals['_PUSHBROKEN']._serialized_end=1057
-  _globals['_PUSHCREDIT']._serialized_start=1059
-  _globals['_PUSHCREDIT']._serialized_end=1086
-  _globals['_PUSHACK']._serialized_start=1089
-  _globals['_PUSHACK']._serialized_end=1227
-  _globals['_PUSHREFUSAL']._serialized_start=1230
-  _globals['_PUSHREFUSAL']._serialized_end=1441
-  _globals['_INVENTORYREQUEST']._serialized_start=1443
-  _globals['_INVENTORYREQUEST']._serialized_end=1495
-  _globals['_INVENTORYREPLY']._serialized_start=1498
-  _globals['_INVENTORYREPLY']._serialized_end=1649
-  _globals['_FETCHREQUEST']._serialized_start=1651
-  _globals['_FETCHREQUEST']._serialized_end=1729
-  _globals['_FETCHCHUNK']._serialized_start=1731
-  _globals['_FETCHCHUNK']._serialized_end=1808
-  _globals['_CHECKVERSIONSREQUEST']._serialized_start=1810
-  _globals['_CHECKVERSIONSREQUEST']._serialized_end=1874
-  _globals['_CHECKVERSIONSREPLY']._serialized_start=1876
-  _globals['_CHECKVERSIONSREPLY']._serialized_end=1970
-  _globals['_VERSIONCHECK']._serialized_start=1972
-  _globals['_VERSIONCHECK']._serialized_end=2063
-  _globals['_STARTSCRUBREQUEST']._serialized_start=2065
-  _globals['_STARTSCRUBREQUEST']._serialized_end=2084
-  _globals['_BRANCHREQUEST']._serialized_start=2086
-  _globals['_BRANCHREQUEST']._serialized_end=2193
-  _globals['_STORELINK']._serialized_start=2195
-  _globals['_STORELINK']._serialized_end=2281
-  _globals['_EMPTYSTORE']._serialized_start=2283
-  _globals['_EMPTYSTORE']._serialized_end=2369
-  _globals['_BRANCHREPLY']._serialized_start=2371
-  _globals['_BRANCHREPLY']._serialized_end=2476
-  _globals['_PEER']._serialized_start=2747
-  _globals['_PEER']._serialized_end=3208
+  _globals['_LANE']._serialized_start=2502
+  _globals['_LANE']._serialized_end=2562
+  _globals['_REFUSALREASON']._serialized_start=2565
+  _globals['_REFUSALREASON']._serialized_end=2768
+  _globals['_OPENPUSHREQUEST']._serialized_start=104
+  _globals['_OPENPUSHREQUEST']._serialized_end=222
+  _globals['_OPENPUSHREPLY']._serialized_start=224
+  _globals['_OPENPUSHREPLY']._serialized_end=338
+  _globals['_PUSHFRAME']._serialized_start=341
+  _globals['_PUSHFRAME']._serialized_end=477
+  _globals['_PUSHBEGIN']._serialized_start=480
+  _globals['_PUSHBEGIN']._serialized_end=629
+  _globals['_PUSHRETURN']._serialized_start=631
+  _globals['_PUSHRETURN']._serialized_end=658
+  _globals['_PUSHDATA']._serialized_start=660
+  _globals['_PUSHDATA']._serialized_end=704
+  _globals['_PUSHREPLY']._serialized_start=707
+  _globals['_PUSHREPLY']._serialized_end=965
+  _globals['_PUSHRESUME']._serialized_start=967
+  _globals['_PUSHRESUME']._serialized_end=1013
+  _globals['_PUSHWELCOME']._serialized_start=1015
+  _globals['_PUSHWELCOME']._serialized_end=1050
+  _globals['_PUSHBROKEN']._serialized_start=1052
+  _globals['_PUSHBROKEN']._serialized_end=1081
+  _globals['_PUSHCREDIT']._serialized_start=1083
+  _globals['_PUSHCREDIT']._serialized_end=1110
+  _globals['_PUSHACK']._serialized_start=1113
+  _globals['_PUSHACK']._serialized_end=1251
+  _globals['_PUSHREFUSAL']._serialized_start=1254
+  _globals['_PUSHREFUSAL']._serialized_end=1465
+  _globals['_INVENTORYREQUEST']._serialized_start=1467
+  _globals['_INVENTORYREQUEST']._serialized_end=1519
+  _globals['_INVENTORYREPLY']._serialized_start=1522
+  _globals['_INVENTORYREPLY']._serialized_end=1673
+  _globals['_FETCHREQUEST']._serialized_start=1675
+  _globals['_FETCHREQUEST']._serialized_end=1753
+  _globals['_FETCHCHUNK']._serialized_start=1755
+  _globals['_FETCHCHUNK']._serialized_end=1832
+  _globals['_CHECKVERSIONSREQUEST']._serialized_start=1834
+  _globals['_CHECKVERSIONSREQUEST']._serialized_end=1898
+  _globals['_CHECKVERSIONSREPLY']._serialized_start=1900
+  _globals['_CHECKVERSIONSREPLY']._serialized_end=1994
+  _globals['_VERSIONCHECK']._serialized_start=1996
+  _globals['_VERSIONCHECK']._serialized_end=2087
+  _globals['_STARTSCRUBREQUEST']._serialized_start=2089
+  _globals['_STARTSCRUBREQUEST']._serialized_end=2108
+  _globals['_BRANCHREQUEST']._serialized_start=2110
+  _globals['_BRANCHREQUEST']._serialized_end=2217
+  _globals['_STORELINK']._serialized_start=2219
+  _globals['_STORELINK']._serialized_end=2305
+  _globals['_EMPTYSTORE']._serialized_start=2307
+  _globals['_EMPTYSTORE']._serialized_end=2393
+  _globals['_BRANCHREPLY']._serialized_start=2395
+  _globals['_BRANCHREPLY']._serialized_end=2500
+  _globals['_PEER']._serialized_start=2771
+  _globals['_PEER']._serialized_end=3295
 # @@protoc_insertion_point(module_scope)

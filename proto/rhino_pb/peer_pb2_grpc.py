@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from rhino_pb import archive_pb2 as rhino__pb_dot_archive__pb2
 from rhino_pb import common_pb2 as rhino__pb_dot_common__pb2
 from rhino_pb import peer_pb2 as rhino__pb_dot_peer__pb2
 from rhino_pb import sidecar_pb2 as rhino__pb_dot_sidecar__pb2
@@ -72,6 +73,11 @@ class PeerStub:
                 request_serializer=rhino__pb_dot_peer__pb2.BranchRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_peer__pb2.BranchReply.FromString,
                 _registered_method=True)
+        self.Archive = channel.unary_stream(
+                '/rhino.v1.Peer/Archive',
+                request_serializer=rhino__pb_dot_archive__pb2.ArchiveRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_archive__pb2.ArchiveReply.FromString,
+                _registered_method=True)
 
 
 class PeerServicer:
@@ -133,6 +139,14 @@ class PeerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Archive(self, request, context):
+        """Uploads what the archive lacks of these versions. UNAVAILABLE if the archive does not answer, PERMISSION_DENIED if
+        it refuses.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -170,6 +184,11 @@ def add_PeerServicer_to_server(servicer, server):
                     servicer.Branch,
                     request_deserializer=rhino__pb_dot_peer__pb2.BranchRequest.FromString,
                     response_serializer=rhino__pb_dot_peer__pb2.BranchReply.SerializeToString,
+            ),
+            'Archive': grpc.unary_stream_rpc_method_handler(
+                    servicer.Archive,
+                    request_deserializer=rhino__pb_dot_archive__pb2.ArchiveRequest.FromString,
+                    response_serializer=rhino__pb_dot_archive__pb2.ArchiveReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -362,6 +381,33 @@ class Peer:
             '/rhino.v1.Peer/Branch',
             rhino__pb_dot_peer__pb2.BranchRequest.SerializeToString,
             rhino__pb_dot_peer__pb2.BranchReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Archive(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/rhino.v1.Peer/Archive',
+            rhino__pb_dot_archive__pb2.ArchiveRequest.SerializeToString,
+            rhino__pb_dot_archive__pb2.ArchiveReply.FromString,
             options,
             channel_credentials,
             insecure,

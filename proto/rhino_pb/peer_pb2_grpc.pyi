@@ -7,6 +7,7 @@ and Prepare.
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from rhino_pb import archive_pb2 as _archive_pb2
 from rhino_pb import common_pb2 as _common_pb2
 from rhino_pb import peer_pb2 as _peer_pb2
 from rhino_pb import sidecar_pb2 as _sidecar_pb2
@@ -61,6 +62,10 @@ class PeerStub:
     members of the new groups hold them. NOT_FOUND if a version is not held here; FAILED_PRECONDITION if a job was
     forgotten. May be repeated.
     """
+    Archive: _grpc.UnaryStreamMultiCallable[_archive_pb2.ArchiveRequest, _archive_pb2.ArchiveReply]
+    """Uploads what the archive lacks of these versions. UNAVAILABLE if the archive does not answer, PERMISSION_DENIED if
+    it refuses.
+    """
 
 @_typing.type_check_only
 class PeerAsyncStub(PeerStub):
@@ -90,6 +95,10 @@ class PeerAsyncStub(PeerStub):
     them under other operators, and gets empty versions for its operators that are born. Returns when required_copies
     members of the new groups hold them. NOT_FOUND if a version is not held here; FAILED_PRECONDITION if a job was
     forgotten. May be repeated.
+    """
+    Archive: _aio.UnaryStreamMultiCallable[_archive_pb2.ArchiveRequest, _archive_pb2.ArchiveReply]  # type: ignore[assignment]
+    """Uploads what the archive lacks of these versions. UNAVAILABLE if the archive does not answer, PERMISSION_DENIED if
+    it refuses.
     """
 
 class PeerServicer(metaclass=_abc_1.ABCMeta):
@@ -159,6 +168,16 @@ class PeerServicer(metaclass=_abc_1.ABCMeta):
         them under other operators, and gets empty versions for its operators that are born. Returns when required_copies
         members of the new groups hold them. NOT_FOUND if a version is not held here; FAILED_PRECONDITION if a job was
         forgotten. May be repeated.
+        """
+
+    @_abc_1.abstractmethod
+    def Archive(
+        self,
+        request: _archive_pb2.ArchiveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_archive_pb2.ArchiveReply], _abc.AsyncIterator[_archive_pb2.ArchiveReply]]:
+        """Uploads what the archive lacks of these versions. UNAVAILABLE if the archive does not answer, PERMISSION_DENIED if
+        it refuses.
         """
 
 def add_PeerServicer_to_server(servicer: PeerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

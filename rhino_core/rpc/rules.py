@@ -159,9 +159,10 @@ FIELDS: dict[str, Rule] = dict(
         _of(_INBOX, "inbox_name"),
         _of(_NODE, "virtual_node virtual_nodes waiting_for hot"),
         _of(_PROCESS, "process_id"),
-        _of(_SAFE_OR_NONE, "session_id run_id handover_id former_token DriverWelcome.token owner zone rack"),
+        _of(_LOCATION, "archive"),
+        _of(_SAFE_OR_NONE, "cluster session_id run_id handover_id former_token DriverWelcome.token owner zone rack"),
         # texts
-        _of(_LABEL, "mode outcome unit SourceLag.source"),
+        _of(_LABEL, "mode outcome unit SourceLag.source query"),
         _of(_LABEL, "client protocol_version application_id spark_version executor_id by kind strategy"),
         _of(_LABEL, "QueryStarted.name JobStatus.name BatchLoad.name Action.name rhino_version forgotten_by"),
         _of(
@@ -174,7 +175,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(Number(0, ids.PARTITIONS_MAX - 1), "partition"),
         _of(Number(0, ids.PARTITIONS_MAX), "partitions"),
         _of(Number(0, ids.VERSION_MAX), "version lag_versions"),
-        _of(_BATCH, "batch_id confirmed_batch_id"),
+        _of(_BATCH, "batch_id confirmed_batch_id ArchiveRequest.basis"),
         _of(_GENERATION, "generation"),
         _of(Number(0, ids.COUNTER_MAX), "counter"),
         _of(Number(0, LINEAGE_MAX), "lineage_before"),
@@ -184,29 +185,29 @@ FIELDS: dict[str, Rule] = dict(
         _of(_SIZE, "stored_bytes free_bytes capacity_bytes resident_bytes resident_bytes_max replicated_bytes"),
         _of(_SIZE, "replicated_bytes_out replicated_bytes_in fetched_bytes granted_bytes memory_limit_bytes"),
         _of(_SIZE, "resumed_bytes linked_bytes checked_bytes total_bytes bytes_to_move state_bytes bytes_moved"),
-        _of(_SIZE, "JobUsage.bytes ForgetWorkerReply.bytes"),
+        _of(_SIZE, "JobUsage.bytes ForgetWorkerReply.bytes uploaded_bytes left_bytes"),
         _of(ANYTHING, "rows input_rows"),  # Spark sends -1 for an unknown count: do not refuse the batch's report
         _of(ANYTHING, "crc32c transfer prepares_max commits_max protocol"),
         _of(_COUNT, "number checked_files errors repaired files stored_files groups owned_groups member_groups"),
         _of(_COUNT, "configuration_epoch configuration_epochs misses missed_now staying worker_indexes skipped"),
         _of(_COUNT, "AdaptationDecision.times workers_wanted BatchLoad.workers"),
-        _of(_COUNT, "batch_size gap_batches max_transfers DrainStatus.virtual_nodes"),
+        _of(_COUNT, "format ArchiveExtent.pack batch_size gap_batches max_transfers DrainStatus.virtual_nodes"),
         _of(_SECONDS, "commit_timeout_s timeout_s deadline_s gap_s oldest_s lease_s heartbeat_interval_s settling_s"),
         _of(_SECONDS, "last_heartbeat_ago_s task_s pause_s total_s prepare_s left_s delete_in_s batch_s trigger_s"),
         _of(_SECONDS, "predicted_pause_s predicted_total_s"),
         _of(Number(0, 1e18), "behind SourceLag.read"),
         _of(Number(0, 1e15), "gain_s cost_s measured expected planned shares"),
-        _of(_MILLISECONDS, "duration_ms started_ms finished_ms marked_ms start_at_ms at_ms modified_ms forgotten_ms"),
+        _of(_MILLISECONDS, "duration_ms started_ms finished_ms marked_ms start_at_ms at_ms modified_ms forgotten_ms logged_ms written_ms"),
         _of(Number(0, 1e15), "Measured.error"),
         # bytes
-        _of(Limit(64), "token secret lease"),
+        _of(Limit(64), "token secret lease pack packs"),
         _of(Limit(32 << 20), "data"),
     )
     for pair in pairs
 )
 
 # Any other absent message is checked like an empty one, and refused if it needs a name.
-MAY_BE_ABSENT = {"StatReply.file", "FetchChunk.file", "HandoverStatus.plan", "FileEntry.version"}
+MAY_BE_ABSENT = {"ArchiveReply.part", "StatReply.file", "FetchChunk.file", "HandoverStatus.plan", "FileEntry.version"}
 
 LENGTH = 10_000  # entries of a list, except for:
 LENGTHS = {
@@ -219,6 +220,8 @@ LENGTHS = {
             BatchLogged.versions BatchLogged.floors BatchLogged.work CheckVersionsRequest.versions
             CheckVersionsReply.checks BranchRequest.links BranchRequest.empty
             InventoryReply.files InventoryReply.floors
+            ArchiveRequest.versions ArchiveReply.refused ArchiveManifest.parts ArchivePart.groups ArchivePart.packs
+            ArchivedVersions.packs ArchivedVersions.versions ArchivedVersion.files ArchivedVersion.bytes
             ListReply.files ListReply.modified_ms
             JobStatus.virtual_nodes DesiredLocations.locations ForgetWorkerReply.only_member
             HandoverRequest.virtual_nodes HandoverPlan.steps PlannedStep.moves

@@ -60,6 +60,7 @@ _SERVICES: Mapping[str, Mapping[str, Right]] = {
         "Describe": _only(MANAGER, OPERATOR, READER),
         "StartScrub": CHANGES,
         "Branch": CHANGES,
+        "Archive": _only(MANAGER),
     },
     "grpc.health.v1.Health": dict.fromkeys(("Check", "List", "Watch"), Right(EVERYBODY)),
     "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": READS},
