@@ -13,6 +13,7 @@ FOLDERS = [
     "rhino",
     "rhino_core",
     "rhino_model",
+    "rhino_archive",
     "spark_connector",
     "query_evolution",
     "handover_manager",
