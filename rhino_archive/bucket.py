@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from rhino_core.errors import (
     AccessDeniedError,
     InvalidRequestError,
     NoSpaceError,
     PreconditionError,
+    RhinoError,
     UnavailableError,
     UnknownError,
 )
@@ -24,11 +26,30 @@ from rhino_core.errors import (
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-SCHEMES = ("s3", "gs", "az", "file")
-REQUEST_S = 60.0  # of one request; the largest is a pack
-RETRIES, RETRY_S = 4, 30.0  # of a request that was throttled or failed inside the store
-_FULL = re.compile(r"No space left|Quota|EntityTooLarge|StorageFull|os error (28|122)")
-_DENIED = re.compile(r"\b(401|403)\b|AccessDenied|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken")
+# Of one request; the largest is a pack. A silent one is not repeated: RETRY_S counts from its beginning.
+REQUEST_S = 60.0
+RETRIES, RETRY_S = 4, 30.0  # of a request that was throttled, cut off, or failed inside the store
+PAGE = 1000  # objects in an answer to one request to list
+
+_SCHEMES = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}  # and the beginning of names in the environment
+_DELETED_AT_ONCE = {"s3": 1000, "az": 256}  # by one request; one by the others
+_CLIENT = ("allow_http", "allow_invalid_certificates", "proxy_url")
+_INSTEAD = {
+    "s3a": "write s3://",
+    "hdfs": "mount HDFS, and give the folder",
+    "http": "write s3://, with AWS_ENDPOINT_URL in the environment",
+    "https": "write s3://, with AWS_ENDPOINT_URL in the environment",
+}
+# The library has one class for most errors, so their texts decide. A number alone may be a time in them.
+_FULL = re.compile(r"status code: 507|<Code>(?:EntityTooLarge|\w*StorageFull|QuotaExceeded)<|os error (?:27|28|122)\)")
+_NO_BUCKET = re.compile(r"<Code>(?:NoSuchBucket|ContainerNotFound)<")
+_DENIED = re.compile(
+    r"status code: 40[13]\b|code: AccessDenied\)|<Code>(?:\w*Token\w*|Authorization\w+)<|os error (?:1|13|30)\)"
+    # No credentials were found: in the environment, from the metadata service, in the file of a web identity.
+    r"|Missing \w+(?:Key|Token)|/latest/(?:api|meta-data)|token file"
+)
+_BEYOND = re.compile(r"status code: 416|range was invalid")
+_URL = re.compile(r"(\w+://)(?:[^/\s@]*@)?([^/\s?#]*)\S*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,29 +62,52 @@ class Object:
 
 
 def check_url(url: str) -> str:
-    """Returns the URL. Raises InvalidRequestError for another scheme, and for a relative path."""
+    """Returns the URL without slashes at its end, and the path of a folder without its scheme.
+
+    Raises InvalidRequestError for another scheme, a relative path, empty names in it, and credentials.
+    """
     scheme, separator, rest = url.partition("://")
-    if separator and (scheme not in SCHEMES or not rest):
-        raise InvalidRequestError(f"archive {url!r}: must be s3://, gs://, az:// or a folder (HDFS: mount it)")
-    if not separator and not Path(url).is_absolute():
+    if not separator:
+        scheme, rest = "file", url
+    folder = scheme == "file" and rest.startswith("/")
+    if not folder and re.search(r"[@?#]|//[^/]*:", url):
+        # Without the URL, which has them.
+        raise InvalidRequestError(
+            "the archive's URL has a credential, a port or a query (@, :, ? or #): these belong in the environment"
+        )
+    if scheme not in ("file", *_SCHEMES):
+        way = _INSTEAD.get(scheme, "write s3://, gs://, az:// or an absolute path")
+        raise InvalidRequestError(f"archive {url!r}: nothing serves {scheme}://: {way}")
+    if not folder and scheme == "file":
         raise InvalidRequestError(f"archive {url!r}: must be an absolute path, or a URL s3://, gs:// or az://")
-    if "@" in rest.split("/")[0] or "?" in rest:
-        raise InvalidRequestError("the archive's URL has a credential or a query: credentials belong in the environment")
-    return url
+    plain = unquote(rest) if folder and separator else rest
+    parts = plain.removeprefix("/" if folder else "").rstrip("/").split("/")
+    if {"", ".", ".."} & set(parts):
+        raise InvalidRequestError(f"archive {url!r}: has too many slashes, or dots for a name: write its plain path")
+    return ("/" if folder else f"{scheme}://") + "/".join(parts)
 
 
 class Bucket:
-    """The objects below one URL. Names have no slash at their beginning.
+    """The objects below one URL. Names have no slash at their beginning or end, and do not end with `#1`.
 
     Every method raises UnavailableError if the store does not answer, or with an error of its own,
-    AccessDeniedError if it refuses us, and NoSpaceError if it is full. Credentials come from the environment, as for
-    other programs of the cloud (AWS_ACCESS_KEY_ID, a role of the machine and so on).
+    AccessDeniedError if it refuses us, NoSpaceError if it is full, PreconditionError if the bucket does not exist,
+    and InvalidRequestError for a name that not every store can have.
+
+    Credentials come from the environment: those in AWS_ACCESS_KEY_ID and so on are read once. Those of a role (of the
+    machine, of a container, of a web identity) are fetched by the library, and again before they end. It reads no
+    profile below ~/.aws.
+
+    A folder gets each object by a rename, so none is seen half. A write that died leaves a file `name#1`, which is in
+    no listing. Nothing is synced to the disk: a crash of the machine may lose or tear the newest objects. Checksums
+    and `rhino archive verify` find them.
     """
 
     def __init__(self, url: str) -> None:
         """Raises InvalidRequestError for a URL that nothing serves, and PreconditionError without the library."""
         self.url = check_url(url)
-        self.requests = Counter[str]()  # by kind: put, get, list, delete
+        # Of our calls, by kind: put, get, list, delete. The library's own repetitions are not in them.
+        self.requests = Counter[str]()
         self.sent_bytes = self.received_bytes = 0
         try:
             import obstore
@@ -73,36 +117,48 @@ class Bucket:
                 "an archive needs the package obstore: pip install 'rhino-state[archive]'"
             ) from error
         self._obstore, self._errors = obstore, exceptions
-        with self._named("open", ""):
-            self._store: ObjectStore = _opened(url)
+        with self._named("open", "", InvalidRequestError):
+            self._store = _opened(self.url)
 
     async def put(self, name: str, data: bytes, *, create: bool = False) -> bool:
-        """Writes an object. `create`: only if there is none; returns whether there was none."""
+        """Writes an object. `create`: only if there is none; returns whether there was none.
+
+        The answer to a write may be lost, and the library writes again. Then False is about our own object: the
+        caller compares.
+        """
         self.requests["put"] += 1
-        with self._named("write", name):
+        self.sent_bytes += len(data)
+        with self._named("write", _checked(name)):
             try:
                 # In one request: requests are paid, and a conditional one cannot come in parts.
-                mode: Any = "create" if create else "overwrite"
-                await self._obstore.put_async(self._store, name, data, mode=mode, use_multipart=False)
-            except (self._errors.AlreadyExistsError, self._errors.PreconditionError):
+                await self._obstore.put_async(
+                    self._store, name, data, mode="create" if create else "overwrite", use_multipart=False
+                )
+            except self._errors.AlreadyExistsError:
                 if not create:
                     raise
                 return False
-        self.sent_bytes += len(data)
         return True
 
     async def get(self, name: str) -> bytes:
         """Raises UnknownError if there is no such object."""
         self.requests["get"] += 1
-        with self._named("read", name):
+        with self._named("read", _checked(name)):
             found = await self._obstore.get_async(self._store, name)
             return self._received(bytes(await found.bytes_async()))
 
     async def get_range(self, name: str, offset: int, size_bytes: int) -> bytes:
         """Returns fewer bytes if the object ends before. Raises UnknownError if there is no such object."""
+        if not size_bytes:
+            return b""
         self.requests["get"] += 1
-        with self._named("read", name):
-            found = await self._obstore.get_range_async(self._store, name, start=offset, length=size_bytes)
+        with self._named("read", _checked(name)):
+            try:
+                found = await self._obstore.get_range_async(self._store, name, start=offset, length=size_bytes)
+            except self._errors.BaseError as error:
+                if not _BEYOND.search(str(error)):
+                    raise
+                return b""
             return self._received(bytes(found))
 
     def _received(self, data: bytes) -> bytes:
@@ -111,12 +167,20 @@ class Bucket:
 
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[Object]:
         """The objects below a prefix, in any order. `after`: only those with a later name."""
-        with self._named("list", prefix):
+        pages = self._obstore.list(self._store, prefix or None, offset=after or None, chunk_size=PAGE)
+        size = PAGE
+        while size == PAGE:
             self.requests["list"] += 1
-            stream = self._obstore.list(self._store, prefix, offset=after or None)
-            while (page := await anext(stream, None)) is not None:
-                for one in page:
-                    yield Object(one["path"], one["size"], one["last_modified"])
+            # Without the `yield`: errors of the reader are not the store's.
+            with self._named("list", prefix):
+                try:
+                    # With a default instead, `anext` fails: the library raises this at once, not in a coroutine.
+                    page = await anext(pages)
+                except StopAsyncIteration:
+                    return
+            size = len(page)
+            for one in page:
+                yield Object(one["path"], one["size"], one["last_modified"])
 
     async def folders(self, prefix: str = "") -> list[str]:
         """The names directly below a prefix that have objects below them."""
@@ -127,46 +191,94 @@ class Bucket:
 
     async def delete(self, *names: str) -> None:
         """Deletes objects. Missing ones are no error."""
-        for name in names:
-            self.requests["delete"] += 1
-            with self._named("delete", name), contextlib.suppress(FileNotFoundError, self._errors.NotFoundError):
-                await self._obstore.delete_async(self._store, name)
+        if not names:
+            return
+        at_once = _DELETED_AT_ONCE.get(self.url.partition("://")[0], 1)
+        self.requests["delete"] += -(-len(names) // at_once)
+        others = f" and {len(names) - 1} others" if names[1:] else ""
+        with self._named("delete", names[0] + others):
+            try:
+                await self._obstore.delete_async(self._store, [_checked(name) for name in names])
+            except FileNotFoundError as error:
+                if _NO_BUCKET.search(str(error)):
+                    raise
+                # All but S3 end at the first one that is missing.
+                for name in names:
+                    with contextlib.suppress(FileNotFoundError):
+                        await self._obstore.delete_async(self._store, name)
 
     @contextlib.contextmanager
-    def _named(self, doing: str, name: str) -> Iterator[None]:
-        where = f"archive {self.url}: cannot {doing} {name or 'it'}"
+    def _named(self, doing: str, name: str, otherwise: type[RhinoError] = UnavailableError) -> Iterator[None]:
         try:
             yield
-        except (FileNotFoundError, self._errors.NotFoundError) as error:
-            raise UnknownError(f"archive {self.url}: has no {name}") from error
-        except (self._errors.PermissionDeniedError, self._errors.UnauthenticatedError, PermissionError) as error:
-            raise AccessDeniedError(f"{where}: {_short(error)}; check the credentials and rights") from error
-        except (self._errors.UnknownConfigurationKeyError, self._errors.InvalidPathError) as error:
-            raise InvalidRequestError(f"{where}: {_short(error)}") from error
-        except (self._errors.BaseError, OSError) as error:
-            text = _short(error)
-            if _FULL.search(str(error)):
-                raise NoSpaceError(f"{where}: {text}") from error
-            if _DENIED.search(str(error)):
-                raise AccessDeniedError(f"{where}: {text}; check the credentials and rights") from error
-            raise UnavailableError(f"{where}: {text}") from error
+        except RhinoError:
+            raise
+        except Exception as error:  # the library's, OSError, ValueError, and panics of Rust, whose class is not public
+            # The store's answer in the library's error may have a token, so it does not come along as the cause.
+            raise self._of_ours(error, doing, name, otherwise) from None
+
+    def _of_ours(self, error: Exception, doing: str, name: str, otherwise: type[RhinoError]) -> RhinoError:
+        text = str(error)
+        where = f"archive {self.url}: cannot {doing} {name or 'it'}: {_cause(text)}"
+        if _FULL.search(text):
+            return NoSpaceError(f"{where}; free space there, or raise its quota")
+        if _NO_BUCKET.search(text):
+            return PreconditionError(f"{where}; create the bucket, or correct the archive's URL")
+        if isinstance(error, FileNotFoundError):
+            return UnknownError(f"archive {self.url}: has no {name}")
+        denied = (self._errors.PermissionDeniedError, self._errors.UnauthenticatedError)
+        if isinstance(error, denied) or _DENIED.search(text):
+            return AccessDeniedError(f"{where}; check the credentials in the environment and their rights")
+        if isinstance(error, ValueError):
+            return InvalidRequestError(f"{where}; use other names")
+        if otherwise is InvalidRequestError and isinstance(error, self._errors.BaseError):
+            return otherwise(f"{where}; correct the URL or the environment")
+        return UnavailableError(f"{where}; see whether the store works and can be reached from here")
+
+
+def _checked(name: str) -> str:
+    """Stores differ in these names. A folder has its unfinished files at `#1`."""
+    if not name or name.strip("/") != name or re.search(r"#\d+$", name):
+        raise InvalidRequestError(
+            f"{name!r} cannot name an object of an archive: it is empty, or has / or #1 at an end"
+        )
+    return name
 
 
 def _opened(url: str) -> ObjectStore:
     from obstore.store import LocalStore, from_url
 
-    if "://" not in url or url.startswith("file://"):
-        return LocalStore(url.removeprefix("file://"), mkdir=True)
-    retries: Any = {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)}
-    return from_url(url, client_options={"timeout": timedelta(seconds=REQUEST_S)}, retry_config=retries)
+    scheme, separator, _ = url.partition("://")
+    if not separator:
+        # Without empty folders, as a store has none.
+        return LocalStore(url, mkdir=True, automatic_cleanup=True)
+    # Options that are given replace those of the environment, so these come from there.
+    client: Any = {key: os.environ.get(f"{_SCHEMES[scheme]}_{key.upper()}") for key in _CLIENT}
+    client = {key: value for key, value in client.items() if value} | {"timeout": timedelta(seconds=REQUEST_S)}
+    return from_url(
+        url,
+        client_options=client,
+        retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)},
+    )
 
 
-def _short(error: BaseException) -> str:
-    """The first line: the others describe the library's own structures."""
-    return str(error).partition("\n")[0][:300]
+def _cause(text: str) -> str:
+    """One line. Of an answer only its status, code and message: the rest, like URLs, may have tokens and signatures."""
+    head, _, details = text.partition("\n\nDebug source")
+    if status := re.search(r"status code: (\d+[^:<]*)", head):
+        told = [status[1], *re.findall(r"<(?:Code|Message)>([^<]{1,200})", head)]
+        return " ".join(", ".join(told).split())
+    head = re.sub(r", max_retries: .*? -", " -", _URL.sub(r"\1\2", head))
+    reason = re.search(r'(?:message|error): "([^"\\]{1,100})"', details)
+    why = reason[1] if reason else "no answer in time" if "TimedOut" in details else ""
+    return " ".join(head.split())[:250] + (f" ({why})" if why and why not in head else "")
 
 
 @functools.cache
-def bucket(url: str) -> Bucket:
-    """The one bucket of this process for a URL: so its requests are counted once."""
+def _bucket(url: str) -> Bucket:
     return Bucket(url)
+
+
+def bucket(url: str) -> Bucket:
+    """The one bucket of this process for a URL: so its requests are counted once. Raises as Bucket does."""
+    return _bucket(check_url(url))
