@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import functools
 import os
@@ -49,6 +50,8 @@ _DENIED = re.compile(
     r"|Missing \w+(?:Key|Token)|/latest/(?:api|meta-data)|token file"
 )
 _BEYOND = re.compile(r"status code: 416|range was invalid")
+# Stores differ in the others. A folder has its unfinished files at `#1`.
+_NAME = re.compile(r"(?!(?:.*/)?\.{0,2}(?:/|$))(?!.*#\d+$)[^\x00-\x1f\x7f]+")
 _URL = re.compile(r"(\w+://)(?:[^/\s@]*@)?([^/\s?#]*)\S*")
 
 
@@ -88,7 +91,7 @@ def check_url(url: str) -> str:
 
 
 class Bucket:
-    """The objects below one URL. Names have no slash at their beginning or end, and do not end with `#1`.
+    """The objects below one URL. Their names have parts between slashes, as paths have.
 
     Every method raises UnavailableError if the store does not answer, or with an error of its own,
     AccessDeniedError if it refuses us, NoSpaceError if it is full, PreconditionError if the bucket does not exist,
@@ -99,8 +102,8 @@ class Bucket:
     profile below ~/.aws.
 
     A folder gets each object by a rename, so none is seen half. A write that died leaves a file `name#1`, which is in
-    no listing. Nothing is synced to the disk: a crash of the machine may lose or tear the newest objects. Checksums
-    and `rhino archive verify` find them.
+    no listing. The library syncs nothing to the disk: a crash of the machine may lose or tear the newest objects. Each
+    object has a checksum, and verify finds a manifest that names a missing pack.
     """
 
     def __init__(self, url: str) -> None:
@@ -182,7 +185,7 @@ class Bucket:
             for one in page:
                 yield Object(one["path"], one["size"], one["last_modified"])
 
-    async def folders(self, prefix: str = "") -> list[str]:
+    async def folders(self, prefix: str = "") -> builtins.list[str]:
         """The names directly below a prefix that have objects below them."""
         self.requests["list"] += 1
         with self._named("list", prefix):
@@ -224,7 +227,7 @@ class Bucket:
             return NoSpaceError(f"{where}; free space there, or raise its quota")
         if _NO_BUCKET.search(text):
             return PreconditionError(f"{where}; create the bucket, or correct the archive's URL")
-        if isinstance(error, FileNotFoundError):
+        if isinstance(error, FileNotFoundError) and doing == "read":
             return UnknownError(f"archive {self.url}: has no {name}")
         denied = (self._errors.PermissionDeniedError, self._errors.UnauthenticatedError)
         if isinstance(error, denied) or _DENIED.search(text):
@@ -237,10 +240,9 @@ class Bucket:
 
 
 def _checked(name: str) -> str:
-    """Stores differ in these names. A folder has its unfinished files at `#1`."""
-    if not name or name.strip("/") != name or re.search(r"#\d+$", name):
+    if not _NAME.fullmatch(name):
         raise InvalidRequestError(
-            f"{name!r} cannot name an object of an archive: it is empty, or has / or #1 at an end"
+            f"{name!r} cannot name an object of an archive: no part may be empty or dots, and none may end with #1"
         )
     return name
 

@@ -135,7 +135,7 @@ class TestObjects:
         await archive.delete(*ODD)
         assert await names(archive) == []
 
-    @pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", "a/../b", "./a", "a\nb", "a/b#1", "b#12"])
+    @pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", "a/../b", "a/..", "./a", "a\nb", "a/b#1", "b#12"])
     async def test_names_that_not_every_store_can_have(self, archive: Bucket, name: str) -> None:
         with pytest.raises(InvalidRequestError):
             await archive.put(name, b"x")
@@ -290,8 +290,7 @@ class TestFaults:
             await OPERATIONS[operation](distant)
         assert len(proxy.seen) == 1
 
-    @pytest.mark.parametrize("name", SECRETS)
-    async def test_no_credentials(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    async def test_no_credentials(self, monkeypatch: pytest.MonkeyPatch) -> None:
         use("http://127.0.0.1:1", monkeypatch)
         monkeypatch.setattr(module, "RETRIES", 0)
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
@@ -392,19 +391,19 @@ class TestFolder:
 
 class TestCredentials:
     @pytest.mark.parametrize("operation", OPERATIONS)
-    @pytest.mark.parametrize("status", [400, 403, 404, 412, 416, 500])
+    @pytest.mark.parametrize("status", [400, 403, 404, 500])
     async def test_of_an_answer_are_in_no_error(
         self, distant: Bucket, proxy: FaultyProxy, operation: str, status: int
     ) -> None:
         told = "".join(f"<X>{value}</X>" for value in SECRETS.values())
         proxy.rest = Answer.of_s3(status, "Refused", told)
-        if (operation, status) in {("create", 412), ("range", 416)}:
-            return  # no errors: a conflict, and the end of an object
+        if operation == "delete" and status == 404:
+            return  # as missing ones are no error
         with pytest.raises(RhinoError) as found:
             await OPERATIONS[operation](distant)
         self._check(found.value, *SECRETS.values())
 
-    @pytest.mark.parametrize("rest", [Answer(403, "no"), Answer(500, "no"), Fault.CUT], ids=str)
+    @pytest.mark.parametrize("rest", [Answer(403, "no"), Fault.CUT], ids=["refused", "cut"])
     async def test_of_azure_are_in_no_error(
         self, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch, rest: Answer | Fault
     ) -> None:
@@ -412,6 +411,7 @@ class TestCredentials:
         monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "sv=2026-01-01&sig=signature-of-a-test")
         monkeypatch.setenv("AZURE_ENDPOINT", proxy.url)
         monkeypatch.setenv("AZURE_ALLOW_HTTP", "true")
+        monkeypatch.setattr(module, "RETRIES", 0)
         proxy.rest = rest
         archive = Bucket("az://container/x")
         for operation in OPERATIONS.values():
