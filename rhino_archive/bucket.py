@@ -49,6 +49,10 @@ _DENIED = re.compile(
     # No credentials were found: in the environment, from the metadata service, in the file of a web identity.
     r"|Missing \w+(?:Key|Token)|/latest/(?:api|meta-data)|token file"
 )
+_WHY = {
+    "TimedOut": "no answer in time",
+    "BadScheme": "an http:// endpoint needs AWS_ALLOW_HTTP=true in the environment",
+}
 _BEYOND = re.compile(r"status code: 416|range was invalid")
 # Stores differ in the others. A folder has its unfinished files at `#1`.
 _NAME = re.compile(r"(?!(?:.*/)?\.{0,2}(?:/|$))(?!.*#\d+$)[^\x00-\x1f\x7f]+")
@@ -120,7 +124,7 @@ class Bucket:
                 "an archive needs the package obstore: pip install 'rhino-state[archive]'"
             ) from error
         self._obstore, self._errors = obstore, exceptions
-        with self._named("open", "", InvalidRequestError):
+        with self._named("open", ""):
             self._store = _opened(self.url)
 
     async def put(self, name: str, data: bytes, *, create: bool = False) -> bool:
@@ -170,7 +174,8 @@ class Bucket:
 
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[Object]:
         """The objects below a prefix, in any order. `after`: only those with a later name."""
-        pages = self._obstore.list(self._store, prefix or None, offset=after or None, chunk_size=PAGE)
+        with self._named("list", prefix):
+            pages = self._obstore.list(self._store, prefix or None, offset=after or None, chunk_size=PAGE)
         size = PAGE
         while size == PAGE:
             self.requests["list"] += 1
@@ -211,16 +216,16 @@ class Bucket:
                         await self._obstore.delete_async(self._store, name)
 
     @contextlib.contextmanager
-    def _named(self, doing: str, name: str, otherwise: type[RhinoError] = UnavailableError) -> Iterator[None]:
+    def _named(self, doing: str, name: str) -> Iterator[None]:
         try:
             yield
         except RhinoError:
             raise
         except Exception as error:  # the library's, OSError, ValueError, and panics of Rust, whose class is not public
             # The store's answer in the library's error may have a token, so it does not come along as the cause.
-            raise self._of_ours(error, doing, name, otherwise) from None
+            raise self._of_ours(error, doing, name) from None
 
-    def _of_ours(self, error: Exception, doing: str, name: str, otherwise: type[RhinoError]) -> RhinoError:
+    def _of_ours(self, error: Exception, doing: str, name: str) -> RhinoError:
         text = str(error)
         where = f"archive {self.url}: cannot {doing} {name or 'it'}: {_cause(text)}"
         if _FULL.search(text):
@@ -234,15 +239,15 @@ class Bucket:
             return AccessDeniedError(f"{where}; check the credentials in the environment and their rights")
         if isinstance(error, ValueError):
             return InvalidRequestError(f"{where}; use other names")
-        if otherwise is InvalidRequestError and isinstance(error, self._errors.BaseError):
-            return otherwise(f"{where}; correct the URL or the environment")
+        if doing == "open" and isinstance(error, self._errors.BaseError):
+            return InvalidRequestError(f"{where}; correct the URL or the environment")
         return UnavailableError(f"{where}; see whether the store works and can be reached from here")
 
 
 def _checked(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise InvalidRequestError(
-            f"{name!r} cannot name an object of an archive: no part may be empty or dots, and none may end with #1"
+            f"{name!r} cannot name an object of an archive: no part may be empty or dots, and it may not end with #1"
         )
     return name
 
@@ -272,7 +277,7 @@ def _cause(text: str) -> str:
         return " ".join(", ".join(told).split())
     head = re.sub(r", max_retries: .*? -", " -", _URL.sub(r"\1\2", head))
     reason = re.search(r'(?:message|error): "([^"\\]{1,100})"', details)
-    why = reason[1] if reason else "no answer in time" if "TimedOut" in details else ""
+    why = reason[1] if reason else next((why for sign, why in _WHY.items() if sign in details), "")
     return " ".join(head.split())[:250] + (f" ({why})" if why and why not in head else "")
 
 

@@ -34,12 +34,16 @@ class Fault(Enum):
 
 
 class FaultyProxy:
-    """`faults`: for the next requests in turn; then `rest` is for all others. `seen`: method and target of each."""
+    """`faults`: for the next requests in turn; then `rest` is for all others.
+
+    `seen`: method and target of each. `heard`: there was one.
+    """
 
     def __init__(self, store: str) -> None:
         self.faults: deque[Fault | Answer] = deque()
         self.rest: Fault | Answer = Fault.PASS
         self.seen: list[str] = []
+        self.heard = asyncio.Event()
         self.url = ""
         self._store = urlsplit(store)
 
@@ -50,6 +54,7 @@ class FaultyProxy:
             length = re.search(rb"(?im)^content-length: *(\d+)", head)
             body = await reader.readexactly(int(length[1]) if length else 0)
             self.seen.append(head.partition(b" HTTP")[0].decode())
+            self.heard.set()
             fault = self.faults.popleft() if self.faults else self.rest
             match fault:
                 case Answer():
