@@ -21,7 +21,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ArchiveManifest(_message.Message):
-    """The content of `batches/<batch>`: a logged batch of a query whose state is whole in the archive."""
+    """The content of `batches/<batch>-<digest>`: a logged batch of a query whose state is whole in the archive."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -33,6 +33,7 @@ class ArchiveManifest(_message.Message):
     CLUSTER_FIELD_NUMBER: _builtins.int
     QUERY_FIELD_NUMBER: _builtins.int
     LOCATION_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
     format: _builtins.int
     job: _builtins.str
@@ -47,6 +48,8 @@ class ArchiveManifest(_message.Message):
     """name of the query; may be empty"""
     location: _builtins.str
     """of the query checkpoint"""
+    digest: _builtins.str
+    """of the versions of the batch"""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArchivePart]:
         """together they have every group of the batch"""
@@ -62,11 +65,12 @@ class ArchiveManifest(_message.Message):
         cluster: _builtins.str = ...,
         query: _builtins.str = ...,
         location: _builtins.str = ...,
+        digest: _builtins.str = ...,
         parts: _abc.Iterable[Global___ArchivePart] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "cluster", b"cluster", "format", b"format", "job", b"job", "location", b"location", "logged_ms", b"logged_ms", "parts", b"parts", "query", b"query", "written_ms", b"written_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "cluster", b"cluster", "digest", b"digest", "format", b"format", "job", b"job", "location", b"location", "logged_ms", b"logged_ms", "parts", b"parts", "query", b"query", "written_ms", b"written_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -235,8 +239,8 @@ class ArchiveRequest(_message.Message):
     archive: _builtins.str
     """URL"""
     job: _builtins.str
-    basis: _builtins.int
-    """newest archived batch of the job: its files need not go up again"""
+    basis: _builtins.str
+    """name of the newest manifest of the job: its files need not go up again. Empty: none"""
     @_builtins.property
     def versions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.StoreVersion]: ...
     def __init__(
@@ -245,15 +249,13 @@ class ArchiveRequest(_message.Message):
         archive: _builtins.str = ...,
         job: _builtins.str = ...,
         versions: _abc.Iterable[_common_pb2.StoreVersion] | None = ...,
-        basis: _builtins.int | None = ...,
+        basis: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_basis", b"_basis", "basis", b"basis"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_basis", b"_basis", "archive", b"archive", "basis", b"basis", "job", b"job", "versions", b"versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive", b"archive", "basis", b"basis", "job", b"job", "versions", b"versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__basis: _TypeAlias = _typing.Literal["basis"]  # noqa: Y015
-    _WhichOneofArgType__basis: _TypeAlias = _typing.Literal["_basis", b"_basis"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__basis) -> _WhichOneofReturnType__basis | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ArchiveRequest: _TypeAlias = ArchiveRequest  # noqa: Y015
 

@@ -1477,6 +1477,124 @@ class UndoForgetJobReply(_message.Message):
 Global___UndoForgetJobReply: _TypeAlias = UndoForgetJobReply  # noqa: Y015
 
 @_typing.final
+class GetArchiveRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetArchiveRequest: _TypeAlias = GetArchiveRequest  # noqa: Y015
+
+@_typing.final
+class ArchiveNowRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """id or unique name; empty: all"""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveNowRequest: _TypeAlias = ArchiveNowRequest  # noqa: Y015
+
+@_typing.final
+class ArchiveStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URL_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    QUERIES_FIELD_NUMBER: _builtins.int
+    url: _builtins.str
+    cluster: _builtins.str
+    """id of this cluster in the archive"""
+    @_builtins.property
+    def queries(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArchivedQuery]: ...
+    def __init__(
+        self,
+        *,
+        url: _builtins.str = ...,
+        cluster: _builtins.str = ...,
+        queries: _abc.Iterable[Global___ArchivedQuery] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "queries", b"queries", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveStatus: _TypeAlias = ArchiveStatus  # noqa: Y015
+
+@_typing.final
+class ArchivedQuery(_message.Message):
+    """One query in the archive. Times are Unix milliseconds. A batch of -1: none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    BATCH_ID_FIELD_NUMBER: _builtins.int
+    LOGGED_MS_FIELD_NUMBER: _builtins.int
+    WRITTEN_MS_FIELD_NUMBER: _builtins.int
+    LOGGED_BATCH_ID_FIELD_NUMBER: _builtins.int
+    WHOLE_FIELD_NUMBER: _builtins.int
+    AGE_S_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    name: _builtins.str
+    batch_id: _builtins.int
+    """newest archived batch"""
+    logged_ms: _builtins.int
+    """when it was logged"""
+    written_ms: _builtins.int
+    """when it was whole in the archive"""
+    logged_batch_id: _builtins.int
+    """newest logged batch"""
+    whole: _builtins.bool
+    """the archive has the newest logged batch"""
+    age_s: _builtins.float
+    """since the oldest logged batch later than the archived one; 0: there is none"""
+    running: _builtins.bool
+    """a batch is being archived"""
+    error: _builtins.str
+    """of the last attempt"""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        name: _builtins.str = ...,
+        batch_id: _builtins.int = ...,
+        logged_ms: _builtins.int = ...,
+        written_ms: _builtins.int = ...,
+        logged_batch_id: _builtins.int = ...,
+        whole: _builtins.bool = ...,
+        age_s: _builtins.float = ...,
+        running: _builtins.bool = ...,
+        error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_s", b"age_s", "batch_id", b"batch_id", "error", b"error", "job", b"job", "logged_batch_id", b"logged_batch_id", "logged_ms", b"logged_ms", "name", b"name", "running", b"running", "whole", b"whole", "written_ms", b"written_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchivedQuery: _TypeAlias = ArchivedQuery  # noqa: Y015
+
+@_typing.final
 class ListJobsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

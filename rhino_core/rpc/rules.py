@@ -139,7 +139,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(
             _LABEL,
             "ListHandoversRequest.job UndoForgetJobRequest.job MoveCheckpointRequest.job SetJobOwnerRequest.job "
-            "ListActionsRequest.job",
+            "ListActionsRequest.job ArchiveNowRequest.job",
         ),
         _of(_STORE, "store"),
         _of(_ID, "checkpoint_id"),
@@ -159,15 +159,21 @@ FIELDS: dict[str, Rule] = dict(
         _of(_INBOX, "inbox_name"),
         _of(_NODE, "virtual_node virtual_nodes waiting_for hot"),
         _of(_PROCESS, "process_id"),
-        _of(_LOCATION, "archive"),
-        _of(_SAFE_OR_NONE, "cluster session_id run_id handover_id former_token DriverWelcome.token owner zone rack"),
+        _of(_LOCATION, "archive ArchiveRequest.basis ArchiveStatus.url"),
+        _of(
+            _SAFE_OR_NONE,
+            "cluster digest session_id run_id handover_id former_token DriverWelcome.token owner zone rack",
+        ),
         # texts
         _of(_LABEL, "mode outcome unit SourceLag.source query"),
         _of(_LABEL, "client protocol_version application_id spark_version executor_id by kind strategy"),
-        _of(_LABEL, "QueryStarted.name JobStatus.name BatchLoad.name Action.name rhino_version forgotten_by"),
+        _of(
+            _LABEL,
+            "QueryStarted.name JobStatus.name BatchLoad.name Action.name ArchivedQuery.name rhino_version forgotten_by",
+        ),
         _of(
             _TEXT,
-            "message disk_message reason reasons blockers why basis intent store_root inbox QueryEnded.error "
+            "message disk_message ArchivedQuery.error reason reasons blockers why basis intent store_root inbox QueryEnded.error "
             "workers_wanted_why detail notes",
         ),
         # numbers
@@ -175,7 +181,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(Number(0, ids.PARTITIONS_MAX - 1), "partition"),
         _of(Number(0, ids.PARTITIONS_MAX), "partitions"),
         _of(Number(0, ids.VERSION_MAX), "version lag_versions"),
-        _of(_BATCH, "batch_id confirmed_batch_id ArchiveRequest.basis"),
+        _of(_BATCH, "batch_id confirmed_batch_id logged_batch_id"),
         _of(_GENERATION, "generation"),
         _of(Number(0, ids.COUNTER_MAX), "counter"),
         _of(Number(0, LINEAGE_MAX), "lineage_before"),
@@ -194,10 +200,13 @@ FIELDS: dict[str, Rule] = dict(
         _of(_COUNT, "format ArchiveExtent.pack batch_size gap_batches max_transfers DrainStatus.virtual_nodes"),
         _of(_SECONDS, "commit_timeout_s timeout_s deadline_s gap_s oldest_s lease_s heartbeat_interval_s settling_s"),
         _of(_SECONDS, "last_heartbeat_ago_s task_s pause_s total_s prepare_s left_s delete_in_s batch_s trigger_s"),
-        _of(_SECONDS, "predicted_pause_s predicted_total_s"),
+        _of(_SECONDS, "predicted_pause_s predicted_total_s age_s"),
         _of(Number(0, 1e18), "behind SourceLag.read"),
         _of(Number(0, 1e15), "gain_s cost_s measured expected planned shares"),
-        _of(_MILLISECONDS, "duration_ms started_ms finished_ms marked_ms start_at_ms at_ms modified_ms forgotten_ms logged_ms written_ms"),
+        _of(
+            _MILLISECONDS,
+            "duration_ms started_ms finished_ms marked_ms start_at_ms at_ms modified_ms forgotten_ms logged_ms written_ms",
+        ),
         _of(Number(0, 1e15), "Measured.error"),
         # bytes
         _of(Limit(64), "token secret lease pack packs"),
@@ -229,7 +238,7 @@ LENGTHS = {
         """,
         LINEAGE_MAX: "FileEntry.lineage CommitRequest.lineage",
         1_000_000: "GroupUpdate.forgotten",  # all forgotten jobs
-        50_000: "ListHandoversReply.handovers ListJobsReply.jobs DescribeReply.commits",
+        50_000: "ListHandoversReply.handovers ListJobsReply.jobs ArchiveStatus.queries DescribeReply.commits",
         100: "TaskGroup.operators",
         1_000: "QueryStarted.task_groups",
     }.items()
