@@ -14,10 +14,12 @@ from typing import Any, assert_never
 import grpc.aio
 
 from handover_manager.archive import events as ev
+from handover_manager.archive.keeping import Keeper
 from handover_manager.archive.machine import ArchivedQuery, ArchiveMachine
 from handover_manager.view import ClusterView
 from rhino_archive.bucket import Bucket, bucket
 from rhino_archive.manifest import BATCHES, Manifest, manifest_bytes, manifest_of, part_of
+from rhino_archive.retention import retention_of
 from rhino_core.errors import AccessDeniedError, ConflictError, IntegrityError, NoSpaceError, RhinoError, UnknownError
 from rhino_core.failpoints import hit
 from rhino_core.journal import Journal
@@ -33,6 +35,7 @@ from rhino_pb import archive_pb2, peer_pb2_grpc
 
 log = logging.getLogger(__name__)
 CLUSTER_KEY = "archive/cluster"  # of the journal
+KEEP_EVERY_S = 600.0
 SILENT_S = 60.0  # a sidecar without a reply for so long has failed: it replies every few seconds
 UPLOAD_S_MAX = 13 * 3600.0  # every call needs a deadline; the machine ends rounds before
 
@@ -40,9 +43,11 @@ UPLOAD_S_MAX = 13 * 3600.0  # every call needs a deadline; the machine ends roun
 class Archiver:
     """The archive of this cluster. Without `run` it only collects logged batches."""
 
-    def __init__(self, url: str, every_s: float, journal: Journal, transport: Transport) -> None:
+    def __init__(self, url: str, every_s: float, keep: str, journal: Journal, transport: Transport) -> None:
         """Raises InvalidRequestError and PreconditionError, as `Bucket`."""
         self.bucket: Bucket = bucket(url)
+        self._retention = retention_of(keep)
+        self._keepers: dict[str, Keeper] = {}
         self._transport = transport
         self.cluster = _cluster(journal)
         self.machine = ArchiveMachine(every_s, self.cluster)
@@ -53,7 +58,20 @@ class Archiver:
     async def run(self) -> None:
         """Runs until cancelled."""
         async with self._tasks:
+            self._tasks.create_task(self._keep())
             await self._runner.run()
+
+    async def _keep(self) -> None:
+        """Deletes old batches, until cancelled."""
+        while True:
+            await asyncio.sleep(KEEP_EVERY_S)
+            for job, query in list(self.machine.queries.items()):
+                if query.newest is not None and not query.stranger:
+                    try:
+                        await self._claim(job)
+                        await self._keepers.setdefault(job, Keeper(self.bucket, self._retention)).keep(job)
+                    except RhinoError as error:
+                        log.warning("archive not pruned", extra={"job": job, "error": str(error)})
 
     def seen(self, view: ClusterView) -> None:
         self._runner.post(ev.ViewSeen(view))
@@ -173,13 +191,13 @@ class Archiver:
         )
         async with worker_channel(worker, self._transport) as channel:
             replies = peer_pb2_grpc.PeerStub(channel).Archive(request, timeout=UPLOAD_S_MAX)
+            stream = aiter(replies)
             try:
                 while True:
                     async with asyncio.timeout(SILENT_S):
-                        reply = await replies.read()
-                    if reply is grpc.aio.EOF:
+                        reply = await anext(stream, None)
+                    if reply is None:
                         return self._failed(effect, "it ended without an answer")
-                    assert isinstance(reply, archive_pb2.ArchiveReply)
                     checked(reply, doing)
                     if reply.HasField("part") or reply.refused:
                         part = part_of(reply.part) if reply.HasField("part") else None

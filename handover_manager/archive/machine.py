@@ -102,14 +102,12 @@ class ArchiveMachine:
         return query.round is None and not query.asking and query.behind
 
     def handle(self, event: Event, *, now: float) -> Sequence[Effect]:
+        query: ArchivedQuery | None
         match event:
             case ViewSeen(view):
                 self._view = view
             case BatchKnown(job):
-                query = self.queries.setdefault(job, ArchivedQuery())
-                query.logged = event
-                if query.behind and query.behind_since is None:
-                    query.behind_since = now
+                self._logged(self.queries.setdefault(job, ArchivedQuery()), event, now)
             case NewestFound(job, newest):
                 if (query := self.queries.get(job)) is not None:
                     query.known, query.asking = True, False
@@ -133,6 +131,11 @@ class ArchiveMachine:
             case Due():
                 pass
         return [*self._ended(now), *self._begun(now)]
+
+    def _logged(self, query: ArchivedQuery, event: BatchKnown, now: float) -> None:
+        query.logged = event
+        if query.behind and query.behind_since is None:
+            query.behind_since = now
 
     def _archived(self, query: ArchivedQuery, newest: Manifest | None, since: float) -> None:
         """The archive has this batch. Later ones were logged after `since`."""

@@ -173,8 +173,8 @@ FIELDS: dict[str, Rule] = dict(
         ),
         _of(
             _TEXT,
-            "message disk_message ArchivedQuery.error reason reasons blockers why basis intent store_root inbox QueryEnded.error "
-            "workers_wanted_why detail notes",
+            "message disk_message reason reasons blockers why basis intent store_root inbox QueryEnded.error "
+            "ArchivedQuery.error workers_wanted_why detail notes",
         ),
         # numbers
         _of(Number(0, (1 << 31) - 1), "operator operators task_group branch_operator"),
@@ -205,7 +205,8 @@ FIELDS: dict[str, Rule] = dict(
         _of(Number(0, 1e15), "gain_s cost_s measured expected planned shares"),
         _of(
             _MILLISECONDS,
-            "duration_ms started_ms finished_ms marked_ms start_at_ms at_ms modified_ms forgotten_ms logged_ms written_ms",
+            "duration_ms started_ms finished_ms marked_ms start_at_ms at_ms modified_ms forgotten_ms logged_ms "
+            "written_ms",
         ),
         _of(Number(0, 1e15), "Measured.error"),
         # bytes
