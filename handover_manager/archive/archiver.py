@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 import uuid
@@ -18,6 +17,7 @@ from handover_manager.archive.keeping import Keeper
 from handover_manager.archive.machine import ArchivedQuery, ArchiveMachine
 from handover_manager.view import ClusterView
 from rhino_archive.bucket import Bucket, bucket
+from rhino_archive.claims import claim
 from rhino_archive.manifest import BATCHES, Manifest, manifest_bytes, manifest_of, part_of
 from rhino_archive.retention import retention_of
 from rhino_core.errors import AccessDeniedError, ConflictError, IntegrityError, NoSpaceError, RhinoError, UnknownError
@@ -68,7 +68,7 @@ class Archiver:
             for job, query in list(self.machine.queries.items()):
                 if query.newest is not None and not query.stranger:
                     try:
-                        await self._claim(job)
+                        await claim(self.bucket, job, self.cluster)
                         await self._keepers.setdefault(job, Keeper(self.bucket, self._retention)).keep(job)
                     except RhinoError as error:
                         log.warning("archive not pruned", extra={"job": job, "error": str(error)})
@@ -120,7 +120,7 @@ class Archiver:
         self._tasks.create_task(carried_out())
 
     async def _find_newest(self, job: str) -> ev.Event:
-        await self._claim(job)
+        await claim(self.bucket, job, self.cluster)
         newest: Manifest | None = None
         found = [manifest async for manifest in self.bucket.list(f"{job}/{BATCHES}/")]
         # By the time of writing: after a rewind, later batches are those of a former history.
@@ -134,28 +134,8 @@ class Archiver:
                 continue  # deleted meanwhile
         return ev.NewestFound(job, newest)
 
-    async def _claim(self, job: str) -> None:
-        """Raises ConflictError if another cluster may write the archive of this query."""
-        name = f"{job}/writer"
-        text = json.dumps({"cluster": self.cluster, "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())})
-        try:
-            found = await self.bucket.get(name)
-        except UnknownError:
-            if await self.bucket.put(name, text.encode(), create=True):
-                return
-            found = await self.bucket.get(name)
-        try:
-            cluster = json.loads(found)["cluster"]
-        except (ValueError, LookupError, TypeError) as error:
-            raise IntegrityError(f"archive {self.bucket.url}: {name} is damaged: {error}") from error
-        if cluster != self.cluster:
-            raise ConflictError(
-                f"archive {self.bucket.url}: query {job} is archived by another cluster, {cluster}: stop it there, and "
-                f"take the archive over with `rhino archive claim --job {job}`"
-            )
-
     async def _write(self, number: int, manifest: Manifest) -> ev.Event:
-        await self._claim(manifest.job)
+        await claim(self.bucket, manifest.job, self.cluster)
         written = replace(manifest, written_ms=time.time_ns() // 1_000_000)
         name, data = manifest.name, manifest_bytes(written)
         hit("archive.manifest.before")
