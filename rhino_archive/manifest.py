@@ -7,7 +7,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from crc32c import crc32c
 from google.protobuf.message import DecodeError, Message
@@ -61,12 +61,20 @@ class Part:
     packs: tuple[str, ...]
 
 
+class CheckpointFile(NamedTuple):
+    """`path`: below the query checkpoint."""
+
+    path: str
+    data: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """A logged batch whose state is whole in the archive. Times in Unix milliseconds.
 
     `cluster`: id of the cluster that has written it. `query` and `location`: name and checkpoint of the query.
-    `digest`: of the versions. After a rewind a query computes a batch again, with other versions.
+    `checkpoint`: the other files of the query checkpoint that belong to the batch; none: the driver did not send
+    them. `digest`: of the versions. After a rewind a query computes a batch again, with other versions.
     """
 
     job: str
@@ -78,6 +86,7 @@ class Manifest:
     location: str
     digest: str
     parts: tuple[Part, ...]
+    checkpoint: tuple[CheckpointFile, ...] = ()
 
     @property
     def packs(self) -> frozenset[str]:
@@ -120,6 +129,7 @@ def manifest_bytes(manifest: Manifest) -> bytes:
         location=manifest.location,
         digest=manifest.digest,
         parts=map(part_to_pb, manifest.parts),
+        checkpoint=[pb.CheckpointFile(path=file.path, data=file.data) for file in manifest.checkpoint],
     )
     body = zlib.compress(message.SerializeToString())
     return _HEAD.pack(_MAGIC, FORMAT, crc32c(body)) + body
@@ -146,6 +156,7 @@ def manifest_of(data: bytes, name: str) -> Manifest:
         location=message.location,
         digest=message.digest,
         parts=tuple(map(part_of, message.parts)),
+        checkpoint=tuple(CheckpointFile(file.path, file.data) for file in message.checkpoint),
     )
 
 

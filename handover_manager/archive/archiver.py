@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
@@ -50,6 +50,7 @@ class Archiver:
         self._keepers: dict[str, Keeper] = {}
         self._transport = transport
         self.cluster = _cluster(journal)
+        self._ask_driver: Callable[[str, int], bool] = lambda job, batch_id: False
         self.machine = ArchiveMachine(every_s, self.cluster)
         self._runner: Runner[ev.Event, ev.Effect] = Runner(self.machine, self, ev.Due)
         self._tasks = asyncio.TaskGroup()
@@ -76,7 +77,13 @@ class Archiver:
     def seen(self, view: ClusterView) -> None:
         self._runner.post(ev.ViewSeen(view))
 
-    def post(self, event: ev.BatchKnown | ev.ArchiveWanted | ev.JobGone) -> None:
+    def ask_driver(self, ask: Callable[[str, int], bool]) -> None:
+        """`ask` sends ReadCheckpoint to the driver of a query, and returns whether there is one."""
+        self._ask_driver = ask
+
+    def post(self, event: ev.BatchKnown | ev.CheckpointRead | ev.ArchiveWanted | ev.JobGone) -> None:
+        if isinstance(event, ev.CheckpointRead) and event.error:
+            log.warning("archived without the query checkpoint", extra={"job": event.job, "error": event.error})
         self._runner.post(event)
 
     def status(self, names: Mapping[str, str]) -> Archive:
@@ -99,6 +106,9 @@ class Archiver:
                 running = self._uploads.setdefault((job, number), set())
                 running.add(task)
                 task.add_done_callback(running.discard)
+            case ev.ReadCheckpoint(job, batch_id):
+                if not self._ask_driver(job, batch_id):
+                    self._runner.post(ev.CheckpointRead(job, batch_id, error="no driver runs the query"))
             case ev.WriteManifest(number, manifest):
                 self._uploads.pop((manifest.job, number), None)
                 self._step(manifest.job, number, self._write(number, manifest))

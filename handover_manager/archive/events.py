@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from handover_manager.view import ClusterView
-from rhino_archive.manifest import Manifest, Part
+from rhino_archive.manifest import CheckpointFile, Manifest, Part
 from rhino_core.ids import GroupId, StoreVersion, Worker
 
 
@@ -57,6 +57,16 @@ class UploadFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointRead:
+    """Answers ReadCheckpoint. `error`: why there are no files; empty: they are here."""
+
+    job: str
+    batch_id: int
+    files: tuple[CheckpointFile, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ManifestWritten:
     """Answers WriteManifest, with the manifest in the archive."""
 
@@ -99,6 +109,7 @@ Event = (
     | NewestFound
     | PartUploaded
     | UploadFailed
+    | CheckpointRead
     | ManifestWritten
     | StepFailed
     | ArchiveWanted
@@ -126,6 +137,14 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadCheckpoint:
+    """Let the driver send the files of the query checkpoint that belong to the batch. Perhaps it never answers."""
+
+    job: str
+    batch_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class WriteManifest:
     """Check the right to write, then write."""
 
@@ -141,4 +160,4 @@ class StopUploads:
     round: int
 
 
-Effect = FindNewest | Upload | WriteManifest | StopUploads
+Effect = FindNewest | Upload | ReadCheckpoint | WriteManifest | StopUploads

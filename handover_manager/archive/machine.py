@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from handover_manager.archive.events import (
     ArchiveWanted,
     BatchKnown,
+    CheckpointRead,
     Due,
     Effect,
     Event,
@@ -22,6 +23,7 @@ from handover_manager.archive.events import (
     ManifestWritten,
     NewestFound,
     PartUploaded,
+    ReadCheckpoint,
     StepFailed,
     StopUploads,
     Upload,
@@ -30,11 +32,12 @@ from handover_manager.archive.events import (
     WriteManifest,
 )
 from handover_manager.view import ClusterView, GroupSeen
-from rhino_archive.manifest import Manifest, Part, digest_of
+from rhino_archive.manifest import CheckpointFile, Manifest, Part, digest_of
 from rhino_core.ids import GroupId, StoreVersion, Worker
 
 # Packs are deleted a day after the last manifest that names them. A manifest of an older round could name such packs.
 ROUND_S_MAX = 12 * 3600.0
+CHECKPOINT_S_MAX = 30.0  # for a driver's answer. Without it the batch has state only
 RETRY_S, RETRY_S_MAX = 2.0, 60.0  # pause after a failed round; it doubles
 
 
@@ -42,7 +45,7 @@ RETRY_S, RETRY_S_MAX = 2.0, 60.0  # pause after a failed round; it doubles
 class Round:
     """`left`: groups without a part or an uploader. `asked`: groups by the worker that uploads them now.
 
-    `tried`: for each group the workers that have failed.
+    `tried`: for each group the workers that have failed. `checkpoint`: the driver's files; None: it has not answered.
     """
 
     number: int
@@ -55,6 +58,7 @@ class Round:
     tried: dict[GroupId, set[str]] = field(default_factory=dict)
     asked: dict[str, frozenset[GroupId]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+    checkpoint: tuple[CheckpointFile, ...] | None = None
     writing: bool = False
 
 
@@ -94,8 +98,10 @@ class ArchiveMachine:
 
     def next_deadline(self) -> float | None:
         waiting = (query.due_at for query in self.queries.values() if self._waits(query))
-        ends = (query.round.began_at + ROUND_S_MAX for query in self.queries.values() if query.round is not None)
-        return min(itertools.chain(waiting, ends), default=None)
+        rounds = [query.round for query in self.queries.values() if query.round is not None]
+        ends = (around.began_at + ROUND_S_MAX for around in rounds)
+        drivers = (around.began_at + CHECKPOINT_S_MAX for around in rounds if around.checkpoint is None)
+        return min(itertools.chain(waiting, ends, drivers), default=None)
 
     def _waits(self, query: ArchivedQuery) -> bool:
         """Whether it has something to do once its time has come."""
@@ -114,6 +120,11 @@ class ArchiveMachine:
                     self._archived(query, newest, now)
             case PartUploaded() | UploadFailed():
                 return self._answered(event, now)
+            case CheckpointRead(job, batch_id, files):
+                query = self.queries.get(job)
+                if query is not None and query.round is not None and query.round.batch.batch_id == batch_id:
+                    query.round.checkpoint = files
+                    return self._completed(query.round)
             case ManifestWritten(number, manifest):
                 if (query := self._in_round(manifest.job, number)) is not None:
                     assert query.round is not None
@@ -180,7 +191,7 @@ class ArchiveMachine:
         basis = "" if query.newest is None else query.newest.name
         query.round = Round(next(self._numbers), batch, basis, now, versions, set(versions))
         query.due_at = now + self._every_s
-        return self._ask(query, now)
+        return [ReadCheckpoint(batch.job, batch.batch_id), *self._ask(query, now)]
 
     def _ask(self, query: ArchivedQuery, now: float) -> list[Effect]:
         """Gives the groups without an uploader to their next candidates. Ends the round if one has none."""
@@ -239,11 +250,14 @@ class ArchiveMachine:
         around.left |= lacking
         for group in lacking:
             around.tried.setdefault(group, set()).add(event.worker_id)
-        effects = self._ask(query, now)
-        if query.round is around and not around.asked:
-            around.writing = True
-            effects.append(WriteManifest(around.number, self._manifest(around)))
-        return effects
+        return [*self._ask(query, now), *(self._completed(around) if query.round is around else ())]
+
+    def _completed(self, around: Round) -> list[Effect]:
+        """Writes the manifest once everything is there."""
+        if around.asked or around.checkpoint is None or around.writing:
+            return []
+        around.writing = True
+        return [WriteManifest(around.number, self._manifest(around))]
 
     def _manifest(self, around: Round) -> Manifest:
         """Without the time at which it is written."""
@@ -258,12 +272,18 @@ class ArchiveMachine:
             batch.location,
             digest_of(batch.versions),
             tuple(around.parts),
+            around.checkpoint or (),
         )
 
     def _ended(self, now: float) -> Iterable[Effect]:
-        """Rounds that last too long. Their packs may be deleted already."""
+        """Rounds that last too long: their packs may be deleted already. And drivers that do not answer."""
         for job, query in self.queries.items():
-            if query.round is not None and now >= query.round.began_at + ROUND_S_MAX:
+            if query.round is None:
+                continue
+            if query.round.checkpoint is None and now >= query.round.began_at + CHECKPOINT_S_MAX:
+                query.round.checkpoint = ()
+                yield from self._completed(query.round)
+            if now >= query.round.began_at + ROUND_S_MAX:
                 number, query.round = query.round.number, None
                 self._failed(query, f"the round of {ROUND_S_MAX / 3600:.0f} hours was too long", now)
                 yield StopUploads(job, number)
@@ -277,7 +297,8 @@ class ArchiveMachine:
             places += [g for part in around.parts for g in part.groups]
             places += around.left
             assert sorted(places) == sorted(around.versions), "a group is lost, or has two uploaders"
-            assert bool(around.asked) != around.writing, "a round waits for nothing, or for too much"
+            waits = bool(around.asked) or around.checkpoint is None
+            assert waits != around.writing, "a round waits for nothing, or for too much"
 
 
 def _weight(group: GroupId, worker_id: str) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any, assert_never
 from handover_manager import events as ev
 from handover_manager.adapt.policy import Policy
 from handover_manager.archive.archiver import Archiver
-from handover_manager.archive.events import ArchiveWanted, BatchKnown, JobGone
+from handover_manager.archive.events import ArchiveWanted, BatchKnown, CheckpointRead, JobGone
 from handover_manager.drive.handover import DrivenHandover
 from handover_manager.machine import USUAL
 from handover_manager.service import stored
@@ -23,6 +23,7 @@ from handover_manager.service.session import Session, Sessions
 from handover_manager.service.views import Views
 from handover_manager.service.watchers import Watchers
 from handover_manager.service.writers import WriterFinder
+from rhino_archive.manifest import CheckpointFile
 from rhino_core.errors import PreconditionError, RhinoError, UnknownError
 from rhino_core.failpoints import hit
 from rhino_core.journal import Journal
@@ -74,6 +75,8 @@ class Runtime:
         self._listener: Callable[[DrivenHandover], None] = lambda handover: None
         self._checks = asyncio.Semaphore(CHECKS_MAX)
         self.archiver = archiver
+        if archiver is not None:
+            archiver.ask_driver(self._ask_driver)
         self._publishing = Publishing(self._publish_logged, turns or Turns())
         cluster.subscribe(self._changed)
 
@@ -152,6 +155,13 @@ class Runtime:
             if job not in known:
                 raise PreconditionError(f"query {job}: has logged no batch since the manager started")
             self.archiver.post(ArchiveWanted(job))
+
+    def checkpoint_read(self, answer: pb.CheckpointRead, session: int) -> None:
+        """A driver's answer. It counts only from the driver that runs the query."""
+        job = self.core.jobs.get(answer.job)
+        if self.archiver is not None and job is not None and job.run.session == session:
+            files = tuple(CheckpointFile(file.path, file.data) for file in answer.files)
+            self.archiver.post(CheckpointRead(answer.job, answer.batch_id, files, answer.error))
 
     def archive_status(self) -> Archive:
         names = {job.job: job.run.name for job in self.core.jobs.all()}
@@ -267,7 +277,7 @@ class Runtime:
             case ev.RefuseQuery(_, job, run_id, reason):
                 log.warning("query refused", extra={"job": job, "run": run_id, "why": reason})
                 self._sessions.send(effect)
-            case ev.PushLocations() | ev.ProbeSession():
+            case ev.PushLocations() | ev.ProbeSession() | ev.ReadCheckpoint():
                 self._sessions.send(effect)
             case ev.PublishLogged():
                 self._publishing.add(effect)
@@ -301,6 +311,13 @@ class Runtime:
             logged_ms = time.time_ns() // 1_000_000
             known = BatchKnown(job.job, effect.batch_id, effect.versions, logged_ms, job.run.name, job.location)
             self.archiver.post(known)
+
+    def _ask_driver(self, job: str, batch_id: int) -> bool:
+        known = self.core.jobs.get(job)
+        if known is None or known.run.session is None:
+            return False
+        self._sessions.send(ev.ReadCheckpoint(known.run.session, job, batch_id))
+        return True
 
     def _publish_logged(self, effect: ev.PublishLogged) -> None:
         """A refusal costs retention only: the next batch raises the floors again."""

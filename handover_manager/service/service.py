@@ -213,6 +213,9 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
                 await self._wait_for_new(event, caller)
                 if event.HasField("executor_changed") and event.executor_changed.removed:
                     session.removed(event.executor_changed.reason)
+                if event.HasField("checkpoint"):
+                    self._runtime.checkpoint_read(event.checkpoint, session.number)
+                    continue
                 long = event.HasField("batch_logged")
                 if long:
                     await self._turns.take()

@@ -35,6 +35,7 @@ class ArchiveManifest(_message.Message):
     LOCATION_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
     format: _builtins.int
     job: _builtins.str
     batch_id: _builtins.int
@@ -54,6 +55,10 @@ class ArchiveManifest(_message.Message):
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArchivePart]:
         """together they have every group of the batch"""
 
+    @_builtins.property
+    def checkpoint(self) -> _containers.RepeatedCompositeFieldContainer[Global___CheckpointFile]:
+        """What else of the query checkpoint belongs to the batch. None: the driver did not send it."""
+
     def __init__(
         self,
         *,
@@ -67,14 +72,40 @@ class ArchiveManifest(_message.Message):
         location: _builtins.str = ...,
         digest: _builtins.str = ...,
         parts: _abc.Iterable[Global___ArchivePart] | None = ...,
+        checkpoint: _abc.Iterable[Global___CheckpointFile] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "cluster", b"cluster", "digest", b"digest", "format", b"format", "job", b"job", "location", b"location", "logged_ms", b"logged_ms", "parts", b"parts", "query", b"query", "written_ms", b"written_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "checkpoint", b"checkpoint", "cluster", b"cluster", "digest", b"digest", "format", b"format", "job", b"job", "location", b"location", "logged_ms", b"logged_ms", "parts", b"parts", "query", b"query", "written_ms", b"written_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ArchiveManifest: _TypeAlias = ArchiveManifest  # noqa: Y015
+
+@_typing.final
+class CheckpointFile(_message.Message):
+    """A file of a query checkpoint that has no state."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """below the checkpoint"""
+    data: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckpointFile: _TypeAlias = CheckpointFile  # noqa: Y015
 
 @_typing.final
 class ArchivePart(_message.Message):

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from rhino_pb import archive_pb2 as _archive_pb2
 from rhino_pb import common_pb2 as _common_pb2
 import builtins as _builtins
 import sys
@@ -1808,6 +1809,7 @@ class DriverEvent(_message.Message):
     QUERY_IDLE_FIELD_NUMBER: _builtins.int
     ALIVE_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___DriverHello: ...
     @_builtins.property
@@ -1826,6 +1828,8 @@ class DriverEvent(_message.Message):
     def part(self) -> _common_pb2.Part:
         """of an event above 1 MiB"""
 
+    @_builtins.property
+    def checkpoint(self) -> Global___CheckpointRead: ...
     def __init__(
         self,
         *,
@@ -1837,12 +1841,13 @@ class DriverEvent(_message.Message):
         query_idle: Global___QueryIdle | None = ...,
         alive: Global___DriverAlive | None = ...,
         part: _common_pb2.Part | None = ...,
+        checkpoint: Global___CheckpointRead | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "batch_logged", b"batch_logged", "event", b"event", "executor_changed", b"executor_changed", "hello", b"hello", "part", b"part", "query_ended", b"query_ended", "query_idle", b"query_idle", "query_started", b"query_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "batch_logged", b"batch_logged", "checkpoint", b"checkpoint", "event", b"event", "executor_changed", b"executor_changed", "hello", b"hello", "part", b"part", "query_ended", b"query_ended", "query_idle", b"query_idle", "query_started", b"query_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "batch_logged", b"batch_logged", "event", b"event", "executor_changed", b"executor_changed", "hello", b"hello", "part", b"part", "query_ended", b"query_ended", "query_idle", b"query_idle", "query_started", b"query_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "batch_logged", b"batch_logged", "checkpoint", b"checkpoint", "event", b"event", "executor_changed", b"executor_changed", "hello", b"hello", "part", b"part", "query_ended", b"query_ended", "query_idle", b"query_idle", "query_started", b"query_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["hello", "query_started", "batch_logged", "query_ended", "executor_changed", "query_idle", "alive", "part"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["hello", "query_started", "batch_logged", "query_ended", "executor_changed", "query_idle", "alive", "part", "checkpoint"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -2225,6 +2230,7 @@ class DriverCommand(_message.Message):
     DESIRED_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
     PROBE_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___DriverWelcome: ...
     @_builtins.property
@@ -2233,6 +2239,8 @@ class DriverCommand(_message.Message):
     def refused(self) -> Global___QueryRefused: ...
     @_builtins.property
     def probe(self) -> Global___DriverProbe: ...
+    @_builtins.property
+    def checkpoint(self) -> Global___ReadCheckpoint: ...
     def __init__(
         self,
         *,
@@ -2240,12 +2248,13 @@ class DriverCommand(_message.Message):
         desired: Global___DesiredLocations | None = ...,
         refused: Global___QueryRefused | None = ...,
         probe: Global___DriverProbe | None = ...,
+        checkpoint: Global___ReadCheckpoint | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "desired", b"desired", "probe", b"probe", "refused", b"refused", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "command", b"command", "desired", b"desired", "probe", b"probe", "refused", b"refused", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "desired", b"desired", "probe", b"probe", "refused", b"refused", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "command", b"command", "desired", b"desired", "probe", b"probe", "refused", b"refused", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["welcome", "desired", "refused", "probe"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["welcome", "desired", "refused", "probe", "checkpoint"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -2322,6 +2331,60 @@ class DriverProbe(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DriverProbe: _TypeAlias = DriverProbe  # noqa: Y015
+
+@_typing.final
+class ReadCheckpoint(_message.Message):
+    """Asks for the files of the query checkpoint that belong to a logged batch: for an archive."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    BATCH_ID_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    batch_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        batch_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadCheckpoint: _TypeAlias = ReadCheckpoint  # noqa: Y015
+
+@_typing.final
+class CheckpointRead(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    BATCH_ID_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    batch_id: _builtins.int
+    error: _builtins.str
+    """why they cannot be read; empty: they are here"""
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[_archive_pb2.CheckpointFile]: ...
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        batch_id: _builtins.int = ...,
+        files: _abc.Iterable[_archive_pb2.CheckpointFile] | None = ...,
+        error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "error", b"error", "files", b"files", "job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckpointRead: _TypeAlias = CheckpointRead  # noqa: Y015
 
 @_typing.final
 class DesiredLocations(_message.Message):

@@ -87,8 +87,13 @@ def _inbox(name: str) -> bool:
     return name not in (".", "..") and bool(_PLAIN(name))
 
 
+def _below(path: str) -> bool:
+    return len(path) <= 1024 and all(map(_inbox, path.split("/")))
+
+
 _PLAIN = _matches(r"[^/\x00-\x1f\x7f]{1,255}")
 _LOCATION = Name(_matches(r"[^\x00-\x1f\x7f-\x9f]{1,4096}"), "a path, at most 4096 characters", may_be_empty=True)
+_BELOW = Name(_below, "a path below a folder, at most 1024 characters")
 _SAFE = ids.SAFE_NAMES
 _JOB = Name(ids.is_safe, f"a query id: {_SAFE}")
 _JOB_OR_NONE = Name(ids.is_safe, f"a query id: {_SAFE}", may_be_empty=True)
@@ -157,6 +162,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(_FILE, "name references"),
         _of(_FILE_OR_NONE, "same_as"),
         _of(_INBOX, "inbox_name"),
+        _of(_BELOW, "CheckpointFile.path"),
         _of(_NODE, "virtual_node virtual_nodes waiting_for hot"),
         _of(_PROCESS, "process_id"),
         _of(_LOCATION, "archive ArchiveRequest.basis ArchiveStatus.url"),
@@ -174,7 +180,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(
             _TEXT,
             "message disk_message reason reasons blockers why basis intent store_root inbox QueryEnded.error "
-            "ArchivedQuery.error workers_wanted_why detail notes",
+            "CheckpointRead.error ArchivedQuery.error workers_wanted_why detail notes",
         ),
         # numbers
         _of(Number(0, (1 << 31) - 1), "operator operators task_group branch_operator"),

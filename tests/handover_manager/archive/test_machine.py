@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from handover_manager.archive import events as ev
-from handover_manager.archive.machine import RETRY_S, ROUND_S_MAX, ArchiveMachine
-from rhino_archive.manifest import Extent, Manifest, Part
+from handover_manager.archive.machine import CHECKPOINT_S_MAX, RETRY_S, ROUND_S_MAX, ArchiveMachine
+from rhino_archive.manifest import CheckpointFile, Extent, Manifest, Part
 from rhino_core.ids import GroupId, StoreId, StoreVersion, Version
 from workloads.adaptation.scene import JOB, Cluster, group
 
@@ -37,6 +37,8 @@ class Play:
         self.uploads: dict[str, ev.Upload] = {}
         self.stopped: list[int] = []
         self.searches = 0
+        self.driver = True
+        self.asked_for: list[int] = []
         self(ev.ViewSeen(cluster.view))
 
     def __call__(self, event: ev.Event) -> None:
@@ -47,6 +49,10 @@ class Play:
                 case ev.FindNewest(job):
                     self.searches += 1
                     self(ev.NewestFound(job, self.newest))
+                case ev.ReadCheckpoint(job, batch_id):
+                    self.asked_for.append(batch_id)
+                    if self.driver:
+                        self(ev.CheckpointRead(job, batch_id, (CheckpointFile("metadata", b"x"),)))
                 case ev.Upload(_, _, worker):
                     assert worker.worker_id not in self.uploads
                     self.uploads[worker.worker_id] = effect
@@ -102,6 +108,30 @@ def test_replicas_upload_and_the_manifest_comes_last(cluster: Cluster) -> None:
     assert (manifest.batch_id, manifest.logged_ms, manifest.query, manifest.cluster) == (7, 1007, "q", "cluster-1")
     assert {g for p in manifest.parts for g in p.groups} == {group(0, 0), group(0, 1)}
     assert play.machine.queries[JOB].newest == play.newest
+
+
+def test_the_files_of_the_checkpoint_go_with_the_batch(cluster: Cluster) -> None:
+    play = Play(cluster)
+    play.driver = False
+    play.logged(3)
+    play.uploaded("w2")
+    play.uploaded("w3")
+    assert (play.asked_for, play.written) == ([3], [])
+    play(ev.CheckpointRead(JOB, 2, (CheckpointFile("offsets/2", b"old"),)))
+    assert play.written == [], "of another batch"
+    play(ev.CheckpointRead(JOB, 3, (CheckpointFile("offsets/3", b"x"),)))
+    assert [manifest.checkpoint for manifest in play.written] == [(("offsets/3", b"x"),)]
+
+
+def test_a_driver_that_does_not_answer_stops_nothing(cluster: Cluster) -> None:
+    play = Play(cluster)
+    play.driver = False
+    play.logged(3)
+    play.tick()
+    assert (play.now, play.written) == (CHECKPOINT_S_MAX, [])
+    play.uploaded("w2")
+    play.uploaded("w3")
+    assert [manifest.checkpoint for manifest in play.written] == [()]
 
 
 def test_the_next_round_has_the_newest_batch_and_names_the_one_before(cluster: Cluster) -> None:
