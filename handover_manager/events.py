@@ -284,6 +284,15 @@ class ProbeSession:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadCheckpoint:
+    """Let the driver send the files of a query checkpoint that belong to a batch, for the archive."""
+
+    session: int
+    job: str
+    batch_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class PublishLogged:
     """Report the content of a logged batch to the replication manager.
 
@@ -356,7 +365,7 @@ class Announce:
     handover_id: str
 
 
-DriverEffect = PushLocations | RefuseQuery | ProbeSession  # sent to the driver of a session
+DriverEffect = PushLocations | RefuseQuery | ProbeSession | ReadCheckpoint  # sent to the driver of a session
 Effect = (
     Persist
     | DriverEffect

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from crc32c import crc32c
 from google.protobuf.message import DecodeError, Message
@@ -60,11 +61,20 @@ class Part:
     packs: tuple[str, ...]
 
 
+class CheckpointFile(NamedTuple):
+    """`path`: below the query checkpoint."""
+
+    path: str
+    data: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """A logged batch whose state is whole in the archive. Times in Unix milliseconds.
 
     `cluster`: id of the cluster that has written it. `query` and `location`: name and checkpoint of the query.
+    `checkpoint`: the other files of the query checkpoint that belong to the batch; none: the driver did not send
+    them. `digest`: of the versions. After a rewind a query computes a batch again, with other versions.
     """
 
     job: str
@@ -74,7 +84,9 @@ class Manifest:
     cluster: str
     query: str
     location: str
+    digest: str
     parts: tuple[Part, ...]
+    checkpoint: tuple[CheckpointFile, ...] = ()
 
     @property
     def packs(self) -> frozenset[str]:
@@ -84,10 +96,21 @@ class Manifest:
     def part_of(self, group: GroupId) -> Part | None:
         return next((part for part in self.parts if group in part.groups), None)
 
+    @property
+    def name(self) -> str:
+        """The name of the object."""
+        return f"{batch_prefix(self.job, self.batch_id)}{self.digest}"
 
-def batch_name(job: str, batch_id: int) -> str:
-    """The name of a manifest. Names of later batches come later in a listing."""
-    return f"{job}/{BATCHES}/{batch_id:020d}"
+
+def batch_prefix(job: str, batch_id: int) -> str:
+    """The beginning of the names of all manifests of a batch. Those of later batches come later in a listing."""
+    return f"{job}/{BATCHES}/{batch_id:020d}-"
+
+
+def digest_of(versions: Iterable[StoreVersion]) -> str:
+    """The same for the same versions in any order."""
+    text = "\n".join(sorted(map(str, versions)))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def pack_name(job: str, pack: str) -> str:
@@ -104,7 +127,9 @@ def manifest_bytes(manifest: Manifest) -> bytes:
         cluster=manifest.cluster,
         query=manifest.query,
         location=manifest.location,
+        digest=manifest.digest,
         parts=map(part_to_pb, manifest.parts),
+        checkpoint=[pb.CheckpointFile(path=file.path, data=file.data) for file in manifest.checkpoint],
     )
     body = zlib.compress(message.SerializeToString())
     return _HEAD.pack(_MAGIC, FORMAT, crc32c(body)) + body
@@ -116,7 +141,7 @@ def manifest_of(data: bytes, name: str) -> Manifest:
         raise IntegrityError(f"{name}: this is no manifest of Rhino's archive")
     _, form, checksum = _HEAD.unpack_from(data)
     if form > FORMAT:
-        raise PreconditionError(f"{name}: it has format {form}, and this version of Rhino reads {FORMAT}: install a later")
+        raise PreconditionError(f"{name}: has format {form}, and this Rhino reads {FORMAT}: install a later version")
     body = data[_HEAD.size :]
     if crc32c(body) != checksum:
         raise IntegrityError(f"{name}: the manifest is damaged: its bytes do not match their checksum")
@@ -129,7 +154,9 @@ def manifest_of(data: bytes, name: str) -> Manifest:
         cluster=message.cluster,
         query=message.query,
         location=message.location,
+        digest=message.digest,
         parts=tuple(map(part_of, message.parts)),
+        checkpoint=tuple(CheckpointFile(file.path, file.data) for file in message.checkpoint),
     )
 
 

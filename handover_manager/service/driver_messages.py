@@ -12,6 +12,7 @@ from handover_manager.events import (
     QueryEnded,
     QueryIdle,
     QueryStarted,
+    ReadCheckpoint,
     RefuseQuery,
     SessionAnswered,
 )
@@ -71,6 +72,8 @@ def command_of(effect: DriverEffect, generation: int) -> pb.DriverCommand:
             return pb.DriverCommand(refused=pb.QueryRefused(job=job, run_id=run_id, reason=reason))
         case ProbeSession():
             return pb.DriverCommand(probe=pb.DriverProbe())
+        case ReadCheckpoint(_, job, batch_id):
+            return pb.DriverCommand(checkpoint=pb.ReadCheckpoint(job=job, batch_id=batch_id))
 
 
 def query_started_of(

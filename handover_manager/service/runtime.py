@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from typing import Any, assert_never
 
 from handover_manager import events as ev
 from handover_manager.adapt.policy import Policy
+from handover_manager.archive.archiver import Archiver
+from handover_manager.archive.events import ArchiveWanted, BatchKnown, CheckpointRead, JobGone
 from handover_manager.drive.handover import DrivenHandover
 from handover_manager.machine import USUAL
 from handover_manager.service import stored
@@ -20,11 +23,13 @@ from handover_manager.service.session import Session, Sessions
 from handover_manager.service.views import Views
 from handover_manager.service.watchers import Watchers
 from handover_manager.service.writers import WriterFinder
+from rhino_archive.manifest import CheckpointFile
 from rhino_core.errors import PreconditionError, RhinoError, UnknownError
 from rhino_core.failpoints import hit
 from rhino_core.journal import Journal
 from rhino_core.runner import Runner
 from rhino_core.turns import Turns
+from rhino_model.archives import Archive
 from rhino_model.handovers import DrainView, Plan
 from rhino_model.intents import Drain, Request
 from rhino_pb import common_pb2
@@ -49,6 +54,7 @@ class Runtime:
         forget_grace_s: float,
         policy: Policy = USUAL,
         turns: Turns | None = None,
+        archiver: Archiver | None = None,
     ) -> None:
         """`forget_grace_s`: the time a forgotten job's state stays. `policy`: of adaptation.
 
@@ -68,6 +74,9 @@ class Runtime:
         self.loads = Loads()
         self._listener: Callable[[DrivenHandover], None] = lambda handover: None
         self._checks = asyncio.Semaphore(CHECKS_MAX)
+        self.archiver = archiver
+        if archiver is not None:
+            archiver.ask_driver(self._ask_driver)
         self._publishing = Publishing(self._publish_logged, turns or Turns())
         cluster.subscribe(self._changed)
 
@@ -87,6 +96,8 @@ class Runtime:
                 self._cluster.name_targets(self.core.handovers.targets())
                 self._views.soon()
                 self._spawn(self._publishing.run())
+                if self.archiver is not None:
+                    self._spawn(self.archiver.run())
                 await self._runner.run()
         finally:
             self._views.cancel()
@@ -114,7 +125,10 @@ class Runtime:
         await self._change.wait()
 
     def _view(self) -> ev.ClusterSeen:
-        return ev.ClusterSeen(self._cluster.view(asked_at=self._loop.time()))
+        view = self._cluster.view(asked_at=self._loop.time())
+        if self.archiver is not None:
+            self.archiver.seen(view)
+        return ev.ClusterSeen(view)
 
     def _changed(self) -> None:
         self._change.set()
@@ -127,6 +141,31 @@ class Runtime:
         return self._sessions.notes()
 
     # ---------------------------------------------------------------- requests
+
+    def archive_now(self, name: str) -> None:
+        """Archives the newest logged batch of a query, or of all (""), without waiting for its time.
+
+        Raises PreconditionError without an archive, UnknownError, and for a batch of a former process of the manager.
+        """
+        if self.archiver is None:
+            raise PreconditionError("this cluster has no archive: start the manager with --archive")
+        known = self.archiver.machine.queries
+        wanted = [self.core.jobs.find(name).job] if name else list(known)
+        for job in wanted:
+            if job not in known:
+                raise PreconditionError(f"query {job}: has logged no batch since the manager started")
+            self.archiver.post(ArchiveWanted(job))
+
+    def checkpoint_read(self, answer: pb.CheckpointRead, session: int) -> None:
+        """A driver's answer. It counts only from the driver that runs the query."""
+        job = self.core.jobs.get(answer.job)
+        if self.archiver is not None and job is not None and job.run.session == session:
+            files = tuple(CheckpointFile(file.path, file.data) for file in answer.files)
+            self.archiver.post(CheckpointRead(answer.job, answer.batch_id, files, answer.error))
+
+    def archive_status(self) -> Archive:
+        names = {job.job: job.run.name for job in self.core.jobs.all()}
+        return Archive("", "", ()) if self.archiver is None else self.archiver.status(names)
 
     def plan(self, request: Request) -> Plan:
         """Plans on a fresh view; changes nothing."""
@@ -238,10 +277,11 @@ class Runtime:
             case ev.RefuseQuery(_, job, run_id, reason):
                 log.warning("query refused", extra={"job": job, "run": run_id, "why": reason})
                 self._sessions.send(effect)
-            case ev.PushLocations() | ev.ProbeSession():
+            case ev.PushLocations() | ev.ProbeSession() | ev.ReadCheckpoint():
                 self._sessions.send(effect)
             case ev.PublishLogged():
                 self._publishing.add(effect)
+                self._archive(effect)
             case ev.NameSettings(job):  # if they are refused, the first commit also fails, with the same reason
                 _try("settings not changed", job, lambda: self._cluster.name_settings(effect))
             case ev.NameExecutors():
@@ -264,6 +304,20 @@ class Runtime:
             fields = {"handover": handover.handover_id, "phase": handover.phase.value, "reason": handover.reason}
             log.info("handover", extra=fields)
         self._watchers.announce(handover)
+
+    def _archive(self, effect: ev.PublishLogged) -> None:
+        job = self.core.jobs[effect.job]
+        if self.archiver is not None and not job.temporary:
+            logged_ms = time.time_ns() // 1_000_000
+            known = BatchKnown(job.job, effect.batch_id, effect.versions, logged_ms, job.run.name, job.location)
+            self.archiver.post(known)
+
+    def _ask_driver(self, job: str, batch_id: int) -> bool:
+        known = self.core.jobs.get(job)
+        if known is None or known.run.session is None:
+            return False
+        self._sessions.send(ev.ReadCheckpoint(known.run.session, job, batch_id))
+        return True
 
     def _publish_logged(self, effect: ev.PublishLogged) -> None:
         """A refusal costs retention only: the next batch raises the floors again."""
@@ -292,6 +346,8 @@ class Runtime:
             log.warning("state of a forgotten job not deleted", extra={"job": job, "error": str(error)})
             return
         hit("forget.delete.after")
+        if self.archiver is not None:
+            self.archiver.post(JobGone(job))
         self._runner.post(ev.JobForgotten(job))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -14,6 +14,7 @@ import grpc.aio
 
 from handover_manager import events as ev
 from handover_manager.adapt.policy import Policy
+from handover_manager.archive.archiver import Archiver
 from handover_manager.drive.handover import DrivenHandover
 from handover_manager.machine import USUAL, HandoverCore
 from handover_manager.service import messages
@@ -61,11 +62,12 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         transport: Transport = PLAIN,
         policy: Policy = USUAL,
         turns: Turns | None = None,
+        archiver: Archiver | None = None,
     ) -> None:
         """`transport`: for questions to sidecars. `policy`: of adaptation. `turns`: of all services here."""
         self._turns = turns or Turns()
         finder = WriterFinder(transport, self._turns)
-        self._runtime = Runtime(journal, cluster, finder, forget_grace_s, policy, self._turns)
+        self._runtime = Runtime(journal, cluster, finder, forget_grace_s, policy, self._turns, archiver)
         self._numbers = itertools.count(1)
         self._pace, self._slowed = Pace(), LogLimits(time.monotonic)
 
@@ -118,6 +120,13 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         job = self._runtime.core.jobs.find(request.job).job if request.job else ""
         async for load in self._runtime.loads.watch(job):
             yield load
+
+    async def GetArchive(self, request: pb.GetArchiveRequest, context: Context) -> pb.ArchiveStatus:
+        return encode(pb.ArchiveStatus, self._runtime.archive_status())
+
+    async def ArchiveNow(self, request: pb.ArchiveNowRequest, context: Context) -> pb.ArchiveStatus:
+        self._runtime.archive_now(request.job)
+        return encode(pb.ArchiveStatus, self._runtime.archive_status())
 
     async def WatchHandover(
         self, request: pb.WatchHandoverRequest, context: Context
@@ -204,6 +213,9 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
                 await self._wait_for_new(event, caller)
                 if event.HasField("executor_changed") and event.executor_changed.removed:
                     session.removed(event.executor_changed.reason)
+                if event.HasField("checkpoint"):
+                    self._runtime.checkpoint_read(event.checkpoint, session.number)
+                    continue
                 long = event.HasField("batch_logged")
                 if long:
                     await self._turns.take()

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from rhino_pb import common_pb2 as rhino__pb_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16rhino_pb/archive.proto\x12\x08rhino.v1\x1a\x15rhino_pb/common.proto\"\xbf\x01\n\x0f\x41rchiveManifest\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x10\n\x08\x62\x61tch_id\x18\x03 \x01(\x04\x12\x11\n\tlogged_ms\x18\x04 \x01(\x04\x12\x12\n\nwritten_ms\x18\x05 \x01(\x04\x12\x0f\n\x07\x63luster\x18\x06 \x01(\t\x12\r\n\x05query\x18\x07 \x01(\t\x12\x10\n\x08location\x18\x08 \x01(\t\x12$\n\x05parts\x18\t \x03(\x0b\x32\x15.rhino.v1.ArchivePart\"\x81\x01\n\x0b\x41rchivePart\x12\x0c\n\x04pack\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06\x63rc32c\x18\x04 \x01(\r\x12!\n\x06groups\x18\x05 \x03(\x0b\x32\x11.rhino.v1.GroupId\x12\r\n\x05packs\x18\x06 \x03(\x0c\"N\n\x10\x41rchivedVersions\x12\r\n\x05packs\x18\x01 \x03(\x0c\x12+\n\x08versions\x18\x02 \x03(\x0b\x32\x19.rhino.v1.ArchivedVersion\"\x86\x01\n\x0f\x41rchivedVersion\x12\'\n\x07version\x18\x01 \x01(\x0b\x32\x16.rhino.v1.StoreVersion\x12\"\n\x05\x66iles\x18\x02 \x03(\x0b\x32\x13.rhino.v1.FileEntry\x12&\n\x05\x62ytes\x18\x03 \x03(\x0b\x32\x17.rhino.v1.ArchivedBytes\"9\n\rArchivedBytes\x12(\n\x07\x65xtents\x18\x01 \x03(\x0b\x32\x17.rhino.v1.ArchiveExtent\"A\n\rArchiveExtent\x12\x0c\n\x04pack\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\"v\n\x0e\x41rchiveRequest\x12\x0f\n\x07\x61rchive\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12(\n\x08versions\x18\x03 \x03(\x0b\x32\x16.rhino.v1.StoreVersion\x12\x12\n\x05\x62\x61sis\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\x08\n\x06_basis\"\x83\x01\n\x0c\x41rchiveReply\x12\x16\n\x0euploaded_bytes\x18\x01 \x01(\x04\x12\x12\n\nleft_bytes\x18\x02 \x01(\x04\x12#\n\x04part\x18\x03 \x01(\x0b\x32\x15.rhino.v1.ArchivePart\x12\"\n\x07refused\x18\x04 \x03(\x0b\x32\x11.rhino.v1.GroupIdb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16rhino_pb/archive.proto\x12\x08rhino.v1\x1a\x15rhino_pb/common.proto\"\xfd\x01\n\x0f\x41rchiveManifest\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x10\n\x08\x62\x61tch_id\x18\x03 \x01(\x04\x12\x11\n\tlogged_ms\x18\x04 \x01(\x04\x12\x12\n\nwritten_ms\x18\x05 \x01(\x04\x12\x0f\n\x07\x63luster\x18\x06 \x01(\t\x12\r\n\x05query\x18\x07 \x01(\t\x12\x10\n\x08location\x18\x08 \x01(\t\x12\x0e\n\x06\x64igest\x18\n \x01(\t\x12$\n\x05parts\x18\t \x03(\x0b\x32\x15.rhino.v1.ArchivePart\x12,\n\ncheckpoint\x18\x0b \x03(\x0b\x32\x18.rhino.v1.CheckpointFile\",\n\x0e\x43heckpointFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\x81\x01\n\x0b\x41rchivePart\x12\x0c\n\x04pack\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06\x63rc32c\x18\x04 \x01(\r\x12!\n\x06groups\x18\x05 \x03(\x0b\x32\x11.rhino.v1.GroupId\x12\r\n\x05packs\x18\x06 \x03(\x0c\"N\n\x10\x41rchivedVersions\x12\r\n\x05packs\x18\x01 \x03(\x0c\x12+\n\x08versions\x18\x02 \x03(\x0b\x32\x19.rhino.v1.ArchivedVersion\"\x86\x01\n\x0f\x41rchivedVersion\x12\'\n\x07version\x18\x01 \x01(\x0b\x32\x16.rhino.v1.StoreVersion\x12\"\n\x05\x66iles\x18\x02 \x03(\x0b\x32\x13.rhino.v1.FileEntry\x12&\n\x05\x62ytes\x18\x03 \x03(\x0b\x32\x17.rhino.v1.ArchivedBytes\"9\n\rArchivedBytes\x12(\n\x07\x65xtents\x18\x01 \x03(\x0b\x32\x17.rhino.v1.ArchiveExtent\"A\n\rArchiveExtent\x12\x0c\n\x04pack\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\"g\n\x0e\x41rchiveRequest\x12\x0f\n\x07\x61rchive\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12(\n\x08versions\x18\x03 \x03(\x0b\x32\x16.rhino.v1.StoreVersion\x12\r\n\x05\x62\x61sis\x18\x04 \x01(\t\"\x83\x01\n\x0c\x41rchiveReply\x12\x16\n\x0euploaded_bytes\x18\x01 \x01(\x04\x12\x12\n\nleft_bytes\x18\x02 \x01(\x04\x12#\n\x04part\x18\x03 \x01(\x0b\x32\x15.rhino.v1.ArchivePart\x12\"\n\x07refused\x18\x04 \x03(\x0b\x32\x11.rhino.v1.GroupIdb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,19 +33,21 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rhino_pb.archive_pb2', _glo
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ARCHIVEMANIFEST']._serialized_start=60
-  _globals['_ARCHIVEMANIFEST']._serialized_end=251
-  _globals['_ARCHIVEPART']._serialized_start=254
-  _globals['_ARCHIVEPART']._serialized_end=383
-  _globals['_ARCHIVEDVERSIONS']._serialized_start=385
-  _globals['_ARCHIVEDVERSIONS']._serialized_end=463
-  _globals['_ARCHIVEDVERSION']._serialized_start=466
-  _globals['_ARCHIVEDVERSION']._serialized_end=600
-  _globals['_ARCHIVEDBYTES']._serialized_start=602
-  _globals['_ARCHIVEDBYTES']._serialized_end=659
-  _globals['_ARCHIVEEXTENT']._serialized_start=661
-  _globals['_ARCHIVEEXTENT']._serialized_end=726
-  _globals['_ARCHIVEREQUEST']._serialized_start=728
-  _globals['_ARCHIVEREQUEST']._serialized_end=846
-  _globals['_ARCHIVEREPLY']._serialized_start=849
-  _globals['_ARCHIVEREPLY']._serialized_end=980
+  _globals['_ARCHIVEMANIFEST']._serialized_end=313
+  _globals['_CHECKPOINTFILE']._serialized_start=315
+  _globals['_CHECKPOINTFILE']._serialized_end=359
+  _globals['_ARCHIVEPART']._serialized_start=362
+  _globals['_ARCHIVEPART']._serialized_end=491
+  _globals['_ARCHIVEDVERSIONS']._serialized_start=493
+  _globals['_ARCHIVEDVERSIONS']._serialized_end=571
+  _globals['_ARCHIVEDVERSION']._serialized_start=574
+  _globals['_ARCHIVEDVERSION']._serialized_end=708
+  _globals['_ARCHIVEDBYTES']._serialized_start=710
+  _globals['_ARCHIVEDBYTES']._serialized_end=767
+  _globals['_ARCHIVEEXTENT']._serialized_start=769
+  _globals['_ARCHIVEEXTENT']._serialized_end=834
+  _globals['_ARCHIVEREQUEST']._serialized_start=836
+  _globals['_ARCHIVEREQUEST']._serialized_end=939
+  _globals['_ARCHIVEREPLY']._serialized_start=942
+  _globals['_ARCHIVEREPLY']._serialized_end=1073
 # @@protoc_insertion_point(module_scope)

@@ -21,7 +21,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ArchiveManifest(_message.Message):
-    """The content of `batches/<batch>`: a logged batch of a query whose state is whole in the archive."""
+    """The content of `batches/<batch>-<digest>`: a logged batch of a query whose state is whole in the archive."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -33,7 +33,9 @@ class ArchiveManifest(_message.Message):
     CLUSTER_FIELD_NUMBER: _builtins.int
     QUERY_FIELD_NUMBER: _builtins.int
     LOCATION_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
     format: _builtins.int
     job: _builtins.str
     batch_id: _builtins.int
@@ -47,9 +49,15 @@ class ArchiveManifest(_message.Message):
     """name of the query; may be empty"""
     location: _builtins.str
     """of the query checkpoint"""
+    digest: _builtins.str
+    """of the versions of the batch"""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArchivePart]:
         """together they have every group of the batch"""
+
+    @_builtins.property
+    def checkpoint(self) -> _containers.RepeatedCompositeFieldContainer[Global___CheckpointFile]:
+        """What else of the query checkpoint belongs to the batch. None: the driver did not send it."""
 
     def __init__(
         self,
@@ -62,15 +70,42 @@ class ArchiveManifest(_message.Message):
         cluster: _builtins.str = ...,
         query: _builtins.str = ...,
         location: _builtins.str = ...,
+        digest: _builtins.str = ...,
         parts: _abc.Iterable[Global___ArchivePart] | None = ...,
+        checkpoint: _abc.Iterable[Global___CheckpointFile] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "cluster", b"cluster", "format", b"format", "job", b"job", "location", b"location", "logged_ms", b"logged_ms", "parts", b"parts", "query", b"query", "written_ms", b"written_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "checkpoint", b"checkpoint", "cluster", b"cluster", "digest", b"digest", "format", b"format", "job", b"job", "location", b"location", "logged_ms", b"logged_ms", "parts", b"parts", "query", b"query", "written_ms", b"written_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ArchiveManifest: _TypeAlias = ArchiveManifest  # noqa: Y015
+
+@_typing.final
+class CheckpointFile(_message.Message):
+    """A file of a query checkpoint that has no state."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """below the checkpoint"""
+    data: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckpointFile: _TypeAlias = CheckpointFile  # noqa: Y015
 
 @_typing.final
 class ArchivePart(_message.Message):
@@ -235,8 +270,8 @@ class ArchiveRequest(_message.Message):
     archive: _builtins.str
     """URL"""
     job: _builtins.str
-    basis: _builtins.int
-    """newest archived batch of the job: its files need not go up again"""
+    basis: _builtins.str
+    """name of the newest manifest of the job: its files need not go up again. Empty: none"""
     @_builtins.property
     def versions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.StoreVersion]: ...
     def __init__(
@@ -245,15 +280,13 @@ class ArchiveRequest(_message.Message):
         archive: _builtins.str = ...,
         job: _builtins.str = ...,
         versions: _abc.Iterable[_common_pb2.StoreVersion] | None = ...,
-        basis: _builtins.int | None = ...,
+        basis: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_basis", b"_basis", "basis", b"basis"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_basis", b"_basis", "archive", b"archive", "basis", b"basis", "job", b"job", "versions", b"versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive", b"archive", "basis", b"basis", "job", b"job", "versions", b"versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__basis: _TypeAlias = _typing.Literal["basis"]  # noqa: Y015
-    _WhichOneofArgType__basis: _TypeAlias = _typing.Literal["_basis", b"_basis"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__basis) -> _WhichOneofReturnType__basis | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ArchiveRequest: _TypeAlias = ArchiveRequest  # noqa: Y015
 

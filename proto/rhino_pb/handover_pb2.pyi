@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from rhino_pb import archive_pb2 as _archive_pb2
 from rhino_pb import common_pb2 as _common_pb2
 import builtins as _builtins
 import sys
@@ -1477,6 +1478,124 @@ class UndoForgetJobReply(_message.Message):
 Global___UndoForgetJobReply: _TypeAlias = UndoForgetJobReply  # noqa: Y015
 
 @_typing.final
+class GetArchiveRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetArchiveRequest: _TypeAlias = GetArchiveRequest  # noqa: Y015
+
+@_typing.final
+class ArchiveNowRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """id or unique name; empty: all"""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveNowRequest: _TypeAlias = ArchiveNowRequest  # noqa: Y015
+
+@_typing.final
+class ArchiveStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URL_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    QUERIES_FIELD_NUMBER: _builtins.int
+    url: _builtins.str
+    cluster: _builtins.str
+    """id of this cluster in the archive"""
+    @_builtins.property
+    def queries(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArchivedQuery]: ...
+    def __init__(
+        self,
+        *,
+        url: _builtins.str = ...,
+        cluster: _builtins.str = ...,
+        queries: _abc.Iterable[Global___ArchivedQuery] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "queries", b"queries", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveStatus: _TypeAlias = ArchiveStatus  # noqa: Y015
+
+@_typing.final
+class ArchivedQuery(_message.Message):
+    """One query in the archive. Times are Unix milliseconds. A batch of -1: none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    BATCH_ID_FIELD_NUMBER: _builtins.int
+    LOGGED_MS_FIELD_NUMBER: _builtins.int
+    WRITTEN_MS_FIELD_NUMBER: _builtins.int
+    LOGGED_BATCH_ID_FIELD_NUMBER: _builtins.int
+    WHOLE_FIELD_NUMBER: _builtins.int
+    AGE_S_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    name: _builtins.str
+    batch_id: _builtins.int
+    """newest archived batch"""
+    logged_ms: _builtins.int
+    """when it was logged"""
+    written_ms: _builtins.int
+    """when it was whole in the archive"""
+    logged_batch_id: _builtins.int
+    """newest logged batch"""
+    whole: _builtins.bool
+    """the archive has the newest logged batch"""
+    age_s: _builtins.float
+    """since the oldest logged batch later than the archived one; 0: there is none"""
+    running: _builtins.bool
+    """a batch is being archived"""
+    error: _builtins.str
+    """of the last attempt"""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        name: _builtins.str = ...,
+        batch_id: _builtins.int = ...,
+        logged_ms: _builtins.int = ...,
+        written_ms: _builtins.int = ...,
+        logged_batch_id: _builtins.int = ...,
+        whole: _builtins.bool = ...,
+        age_s: _builtins.float = ...,
+        running: _builtins.bool = ...,
+        error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_s", b"age_s", "batch_id", b"batch_id", "error", b"error", "job", b"job", "logged_batch_id", b"logged_batch_id", "logged_ms", b"logged_ms", "name", b"name", "running", b"running", "whole", b"whole", "written_ms", b"written_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchivedQuery: _TypeAlias = ArchivedQuery  # noqa: Y015
+
+@_typing.final
 class ListJobsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1690,6 +1809,7 @@ class DriverEvent(_message.Message):
     QUERY_IDLE_FIELD_NUMBER: _builtins.int
     ALIVE_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___DriverHello: ...
     @_builtins.property
@@ -1708,6 +1828,8 @@ class DriverEvent(_message.Message):
     def part(self) -> _common_pb2.Part:
         """of an event above 1 MiB"""
 
+    @_builtins.property
+    def checkpoint(self) -> Global___CheckpointRead: ...
     def __init__(
         self,
         *,
@@ -1719,12 +1841,13 @@ class DriverEvent(_message.Message):
         query_idle: Global___QueryIdle | None = ...,
         alive: Global___DriverAlive | None = ...,
         part: _common_pb2.Part | None = ...,
+        checkpoint: Global___CheckpointRead | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "batch_logged", b"batch_logged", "event", b"event", "executor_changed", b"executor_changed", "hello", b"hello", "part", b"part", "query_ended", b"query_ended", "query_idle", b"query_idle", "query_started", b"query_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "batch_logged", b"batch_logged", "checkpoint", b"checkpoint", "event", b"event", "executor_changed", b"executor_changed", "hello", b"hello", "part", b"part", "query_ended", b"query_ended", "query_idle", b"query_idle", "query_started", b"query_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "batch_logged", b"batch_logged", "event", b"event", "executor_changed", b"executor_changed", "hello", b"hello", "part", b"part", "query_ended", b"query_ended", "query_idle", b"query_idle", "query_started", b"query_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "batch_logged", b"batch_logged", "checkpoint", b"checkpoint", "event", b"event", "executor_changed", b"executor_changed", "hello", b"hello", "part", b"part", "query_ended", b"query_ended", "query_idle", b"query_idle", "query_started", b"query_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["hello", "query_started", "batch_logged", "query_ended", "executor_changed", "query_idle", "alive", "part"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["hello", "query_started", "batch_logged", "query_ended", "executor_changed", "query_idle", "alive", "part", "checkpoint"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -2107,6 +2230,7 @@ class DriverCommand(_message.Message):
     DESIRED_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
     PROBE_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___DriverWelcome: ...
     @_builtins.property
@@ -2115,6 +2239,8 @@ class DriverCommand(_message.Message):
     def refused(self) -> Global___QueryRefused: ...
     @_builtins.property
     def probe(self) -> Global___DriverProbe: ...
+    @_builtins.property
+    def checkpoint(self) -> Global___ReadCheckpoint: ...
     def __init__(
         self,
         *,
@@ -2122,12 +2248,13 @@ class DriverCommand(_message.Message):
         desired: Global___DesiredLocations | None = ...,
         refused: Global___QueryRefused | None = ...,
         probe: Global___DriverProbe | None = ...,
+        checkpoint: Global___ReadCheckpoint | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "desired", b"desired", "probe", b"probe", "refused", b"refused", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "command", b"command", "desired", b"desired", "probe", b"probe", "refused", b"refused", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "desired", b"desired", "probe", b"probe", "refused", b"refused", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "command", b"command", "desired", b"desired", "probe", b"probe", "refused", b"refused", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["welcome", "desired", "refused", "probe"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["welcome", "desired", "refused", "probe", "checkpoint"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -2204,6 +2331,60 @@ class DriverProbe(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DriverProbe: _TypeAlias = DriverProbe  # noqa: Y015
+
+@_typing.final
+class ReadCheckpoint(_message.Message):
+    """Asks for the files of the query checkpoint that belong to a logged batch: for an archive."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    BATCH_ID_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    batch_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        batch_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadCheckpoint: _TypeAlias = ReadCheckpoint  # noqa: Y015
+
+@_typing.final
+class CheckpointRead(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    BATCH_ID_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    batch_id: _builtins.int
+    error: _builtins.str
+    """why they cannot be read; empty: they are here"""
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[_archive_pb2.CheckpointFile]: ...
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        batch_id: _builtins.int = ...,
+        files: _abc.Iterable[_archive_pb2.CheckpointFile] | None = ...,
+        error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "error", b"error", "files", b"files", "job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckpointRead: _TypeAlias = CheckpointRead  # noqa: Y015
 
 @_typing.final
 class DesiredLocations(_message.Message):

@@ -121,6 +121,16 @@ class HandoverManagerStub:
                 request_serializer=rhino__pb_dot_handover__pb2.WatchLoadRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_handover__pb2.BatchLoad.FromString,
                 _registered_method=True)
+        self.GetArchive = channel.unary_unary(
+                '/rhino.v1.HandoverManager/GetArchive',
+                request_serializer=rhino__pb_dot_handover__pb2.GetArchiveRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_handover__pb2.ArchiveStatus.FromString,
+                _registered_method=True)
+        self.ArchiveNow = channel.unary_unary(
+                '/rhino.v1.HandoverManager/ArchiveNow',
+                request_serializer=rhino__pb_dot_handover__pb2.ArchiveNowRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_handover__pb2.ArchiveStatus.FromString,
+                _registered_method=True)
         self.DriverSession = channel.stream_stream(
                 '/rhino.v1.HandoverManager/DriverSession',
                 request_serializer=rhino__pb_dot_handover__pb2.DriverEvent.SerializeToString,
@@ -259,6 +269,21 @@ class HandoverManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetArchive(self, request, context):
+        """How far the archive is. Without an archive the URL is empty.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ArchiveNow(self, request, context):
+        """Archives the newest logged batch of a query, or of all, without waiting for its time. Returns at once.
+        FAILED_PRECONDITION without an archive; NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DriverSession(self, request_iterator, context):
         """The session of a Spark driver. The driver reports queries and logged batches, and receives desired locations.
         """
@@ -353,6 +378,16 @@ def add_HandoverManagerServicer_to_server(servicer, server):
                     servicer.WatchLoad,
                     request_deserializer=rhino__pb_dot_handover__pb2.WatchLoadRequest.FromString,
                     response_serializer=rhino__pb_dot_handover__pb2.BatchLoad.SerializeToString,
+            ),
+            'GetArchive': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetArchive,
+                    request_deserializer=rhino__pb_dot_handover__pb2.GetArchiveRequest.FromString,
+                    response_serializer=rhino__pb_dot_handover__pb2.ArchiveStatus.SerializeToString,
+            ),
+            'ArchiveNow': grpc.unary_unary_rpc_method_handler(
+                    servicer.ArchiveNow,
+                    request_deserializer=rhino__pb_dot_handover__pb2.ArchiveNowRequest.FromString,
+                    response_serializer=rhino__pb_dot_handover__pb2.ArchiveStatus.SerializeToString,
             ),
             'DriverSession': grpc.stream_stream_rpc_method_handler(
                     servicer.DriverSession,
@@ -820,6 +855,60 @@ class HandoverManager:
             '/rhino.v1.HandoverManager/WatchLoad',
             rhino__pb_dot_handover__pb2.WatchLoadRequest.SerializeToString,
             rhino__pb_dot_handover__pb2.BatchLoad.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetArchive(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rhino.v1.HandoverManager/GetArchive',
+            rhino__pb_dot_handover__pb2.GetArchiveRequest.SerializeToString,
+            rhino__pb_dot_handover__pb2.ArchiveStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ArchiveNow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rhino.v1.HandoverManager/ArchiveNow',
+            rhino__pb_dot_handover__pb2.ArchiveNowRequest.SerializeToString,
+            rhino__pb_dot_handover__pb2.ArchiveStatus.FromString,
             options,
             channel_credentials,
             insecure,

@@ -82,6 +82,12 @@ class HandoverManagerStub:
     """What adaptation has decided about the load of queries, oldest first. NOT_FOUND."""
     WatchLoad: _grpc.UnaryStreamMultiCallable[_handover_pb2.WatchLoadRequest, _handover_pb2.BatchLoad]
     """The load of each logged batch, as drivers report it, until the caller ends the call. For controllers from outside."""
+    GetArchive: _grpc.UnaryUnaryMultiCallable[_handover_pb2.GetArchiveRequest, _handover_pb2.ArchiveStatus]
+    """How far the archive is. Without an archive the URL is empty."""
+    ArchiveNow: _grpc.UnaryUnaryMultiCallable[_handover_pb2.ArchiveNowRequest, _handover_pb2.ArchiveStatus]
+    """Archives the newest logged batch of a query, or of all, without waiting for its time. Returns at once.
+    FAILED_PRECONDITION without an archive; NOT_FOUND.
+    """
     DriverSession: _grpc.StreamStreamMultiCallable[_handover_pb2.DriverEvent, _handover_pb2.DriverCommand]
     """The session of a Spark driver. The driver reports queries and logged batches, and receives desired locations."""
 
@@ -138,6 +144,12 @@ class HandoverManagerAsyncStub(HandoverManagerStub):
     """What adaptation has decided about the load of queries, oldest first. NOT_FOUND."""
     WatchLoad: _aio.UnaryStreamMultiCallable[_handover_pb2.WatchLoadRequest, _handover_pb2.BatchLoad]  # type: ignore[assignment]
     """The load of each logged batch, as drivers report it, until the caller ends the call. For controllers from outside."""
+    GetArchive: _aio.UnaryUnaryMultiCallable[_handover_pb2.GetArchiveRequest, _handover_pb2.ArchiveStatus]  # type: ignore[assignment]
+    """How far the archive is. Without an archive the URL is empty."""
+    ArchiveNow: _aio.UnaryUnaryMultiCallable[_handover_pb2.ArchiveNowRequest, _handover_pb2.ArchiveStatus]  # type: ignore[assignment]
+    """Archives the newest logged batch of a query, or of all, without waiting for its time. Returns at once.
+    FAILED_PRECONDITION without an archive; NOT_FOUND.
+    """
     DriverSession: _aio.StreamStreamMultiCallable[_handover_pb2.DriverEvent, _handover_pb2.DriverCommand]  # type: ignore[assignment]
     """The session of a Spark driver. The driver reports queries and logged batches, and receives desired locations."""
 
@@ -293,6 +305,24 @@ class HandoverManagerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_handover_pb2.BatchLoad], _abc.AsyncIterator[_handover_pb2.BatchLoad]]:
         """The load of each logged batch, as drivers report it, until the caller ends the call. For controllers from outside."""
+
+    @_abc_1.abstractmethod
+    def GetArchive(
+        self,
+        request: _handover_pb2.GetArchiveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_handover_pb2.ArchiveStatus, _abc.Awaitable[_handover_pb2.ArchiveStatus]]:
+        """How far the archive is. Without an archive the URL is empty."""
+
+    @_abc_1.abstractmethod
+    def ArchiveNow(
+        self,
+        request: _handover_pb2.ArchiveNowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_handover_pb2.ArchiveStatus, _abc.Awaitable[_handover_pb2.ArchiveStatus]]:
+        """Archives the newest logged batch of a query, or of all, without waiting for its time. Returns at once.
+        FAILED_PRECONDITION without an archive; NOT_FOUND.
+        """
 
     @_abc_1.abstractmethod
     def DriverSession(

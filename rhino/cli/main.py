@@ -13,6 +13,7 @@ import typer
 
 from rhino.cli import (
     access,
+    archive,
     cert,
     daemon_commands,
     examples,
@@ -207,6 +208,7 @@ def rewind(
 
 
 app.add_typer(cert.app, name="cert", rich_help_panel=DAEMONS)
+app.add_typer(archive.app, name="archive", rich_help_panel=CARE)
 app.add_typer(local.app, name="local", rich_help_panel=CARE)
 
 CheckpointArgument = Annotated[

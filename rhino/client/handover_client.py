@@ -16,6 +16,7 @@ from rhino_core.errors import UnavailableError
 from rhino_core.rpc.channel import call_sync
 from rhino_core.rpc.gate import checked
 from rhino_core.rpc.status import error_of
+from rhino_model.archives import Archive
 from rhino_model.codec import decode
 from rhino_model.decisions import Decisions
 from rhino_model.handovers import Action, DrainView, Explanation, Handover, MoveKind, Phase, Plan
@@ -140,6 +141,16 @@ class HandoverClient:
                 )
             time.sleep(DRAIN_POLL_S)
         return seen
+
+    def archive(self) -> Archive:
+        """Returns how far the archive is with the queries that have run since the manager started."""
+        request = pb.GetArchiveRequest()
+        return decode(Archive, self._call("ask for the archive", self._stub.GetArchive, request, retry=True))
+
+    def archive_now(self, job: str = "") -> Archive:
+        """Begins to archive the newest logged batch of a query (empty: of all). PreconditionError without archive."""
+        request = pb.ArchiveNowRequest(job=job)
+        return decode(Archive, self._call("archive now", self._stub.ArchiveNow, request, retry=True))
 
     def explain(self, job: str, virtual_node: str) -> Explanation:
         """Explains the location of a virtual node and its replica groups."""

@@ -87,8 +87,13 @@ def _inbox(name: str) -> bool:
     return name not in (".", "..") and bool(_PLAIN(name))
 
 
+def _below(path: str) -> bool:
+    return len(path) <= 1024 and all(map(_inbox, path.split("/")))
+
+
 _PLAIN = _matches(r"[^/\x00-\x1f\x7f]{1,255}")
 _LOCATION = Name(_matches(r"[^\x00-\x1f\x7f-\x9f]{1,4096}"), "a path, at most 4096 characters", may_be_empty=True)
+_BELOW = Name(_below, "a path below a folder, at most 1024 characters")
 _SAFE = ids.SAFE_NAMES
 _JOB = Name(ids.is_safe, f"a query id: {_SAFE}")
 _JOB_OR_NONE = Name(ids.is_safe, f"a query id: {_SAFE}", may_be_empty=True)
@@ -139,7 +144,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(
             _LABEL,
             "ListHandoversRequest.job UndoForgetJobRequest.job MoveCheckpointRequest.job SetJobOwnerRequest.job "
-            "ListActionsRequest.job",
+            "ListActionsRequest.job ArchiveNowRequest.job",
         ),
         _of(_STORE, "store"),
         _of(_ID, "checkpoint_id"),
@@ -157,25 +162,32 @@ FIELDS: dict[str, Rule] = dict(
         _of(_FILE, "name references"),
         _of(_FILE_OR_NONE, "same_as"),
         _of(_INBOX, "inbox_name"),
+        _of(_BELOW, "CheckpointFile.path"),
         _of(_NODE, "virtual_node virtual_nodes waiting_for hot"),
         _of(_PROCESS, "process_id"),
-        _of(_LOCATION, "archive"),
-        _of(_SAFE_OR_NONE, "cluster session_id run_id handover_id former_token DriverWelcome.token owner zone rack"),
+        _of(_LOCATION, "archive ArchiveRequest.basis ArchiveStatus.url"),
+        _of(
+            _SAFE_OR_NONE,
+            "cluster digest session_id run_id handover_id former_token DriverWelcome.token owner zone rack",
+        ),
         # texts
         _of(_LABEL, "mode outcome unit SourceLag.source query"),
         _of(_LABEL, "client protocol_version application_id spark_version executor_id by kind strategy"),
-        _of(_LABEL, "QueryStarted.name JobStatus.name BatchLoad.name Action.name rhino_version forgotten_by"),
+        _of(
+            _LABEL,
+            "QueryStarted.name JobStatus.name BatchLoad.name Action.name ArchivedQuery.name rhino_version forgotten_by",
+        ),
         _of(
             _TEXT,
             "message disk_message reason reasons blockers why basis intent store_root inbox QueryEnded.error "
-            "workers_wanted_why detail notes",
+            "CheckpointRead.error ArchivedQuery.error workers_wanted_why detail notes",
         ),
         # numbers
         _of(Number(0, (1 << 31) - 1), "operator operators task_group branch_operator"),
         _of(Number(0, ids.PARTITIONS_MAX - 1), "partition"),
         _of(Number(0, ids.PARTITIONS_MAX), "partitions"),
         _of(Number(0, ids.VERSION_MAX), "version lag_versions"),
-        _of(_BATCH, "batch_id confirmed_batch_id ArchiveRequest.basis"),
+        _of(_BATCH, "batch_id confirmed_batch_id logged_batch_id"),
         _of(_GENERATION, "generation"),
         _of(Number(0, ids.COUNTER_MAX), "counter"),
         _of(Number(0, LINEAGE_MAX), "lineage_before"),
@@ -194,10 +206,14 @@ FIELDS: dict[str, Rule] = dict(
         _of(_COUNT, "format ArchiveExtent.pack batch_size gap_batches max_transfers DrainStatus.virtual_nodes"),
         _of(_SECONDS, "commit_timeout_s timeout_s deadline_s gap_s oldest_s lease_s heartbeat_interval_s settling_s"),
         _of(_SECONDS, "last_heartbeat_ago_s task_s pause_s total_s prepare_s left_s delete_in_s batch_s trigger_s"),
-        _of(_SECONDS, "predicted_pause_s predicted_total_s"),
+        _of(_SECONDS, "predicted_pause_s predicted_total_s age_s"),
         _of(Number(0, 1e18), "behind SourceLag.read"),
         _of(Number(0, 1e15), "gain_s cost_s measured expected planned shares"),
-        _of(_MILLISECONDS, "duration_ms started_ms finished_ms marked_ms start_at_ms at_ms modified_ms forgotten_ms logged_ms written_ms"),
+        _of(
+            _MILLISECONDS,
+            "duration_ms started_ms finished_ms marked_ms start_at_ms at_ms modified_ms forgotten_ms logged_ms "
+            "written_ms",
+        ),
         _of(Number(0, 1e15), "Measured.error"),
         # bytes
         _of(Limit(64), "token secret lease pack packs"),
@@ -229,7 +245,7 @@ LENGTHS = {
         """,
         LINEAGE_MAX: "FileEntry.lineage CommitRequest.lineage",
         1_000_000: "GroupUpdate.forgotten",  # all forgotten jobs
-        50_000: "ListHandoversReply.handovers ListJobsReply.jobs DescribeReply.commits",
+        50_000: "ListHandoversReply.handovers ListJobsReply.jobs ArchiveStatus.queries DescribeReply.commits",
         100: "TaskGroup.operators",
         1_000: "QueryStarted.task_groups",
     }.items()

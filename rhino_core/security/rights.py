@@ -47,9 +47,9 @@ _SERVICES: Mapping[str, Mapping[str, Right]] = {
     },
     "rhino.v1.HandoverManager": {
         **dict.fromkeys(("PlanHandover", "WatchHandover", "ListHandovers", "ListJobs", "GetDrain", "Explain"), READS),
-        **dict.fromkeys(("ListActions", "ListDecisions", "WatchLoad"), READS),
+        **dict.fromkeys(("ListActions", "ListDecisions", "WatchLoad", "GetArchive"), READS),
         **dict.fromkeys(("StartHandover", "CancelHandover", "DrainWorker", "MoveCheckpoint", "SetJobOwner"), CHANGES),
-        **dict.fromkeys(("ForgetJob", "UndoForgetJob", "ForgetWorker"), CHANGES),
+        **dict.fromkeys(("ForgetJob", "UndoForgetJob", "ForgetWorker", "ArchiveNow"), CHANGES),
         "DriverSession": _only(DRIVER),
     },
     "rhino.v1.Peer": {

@@ -129,6 +129,12 @@ private[driver] class DriverSession(
     else if (command.has("refused")) {
       val query = command.sub("refused")
       queries.refuse(UUID.fromString(query.string("run_id")), query.string("reason"))
+    } else if (command.has("checkpoint")) {
+      val wanted = command.sub("checkpoint")
+      val read = new Thread(
+        () => send(queries.checkpoint(wanted.string("job"), wanted.long("batch_id"))), "rhino-checkpoint")
+      read.setDaemon(true)
+      read.start()
     } else if (command.has("probe")) {
       // The manager asks because another driver has begun a run. If this driver's run has ended just now, that comes
       // first: otherwise the manager would refuse the other run.

@@ -8,6 +8,8 @@ import scala.util.control.NonFatal
 
 import org.apache.hadoop.fs.Path
 
+import org.sparkproject.connect.protobuf.ByteString
+
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.SparkPlan
 
@@ -71,6 +73,19 @@ private[spark] class QueryFollower(
   def lookNow(): Unit =
     try poll()
     catch { case NonFatal(error) => logWarning("Rhino could not look at the streaming queries", error) }
+
+  /** What of a query's checkpoint belongs to a batch. Reads it, which takes its time. */
+  def checkpoint(job: String, batch: Long): Message = {
+    val run = synchronized(running.values.find(_.job == job).map(_.run))
+    val read =
+      try {
+        val files = run.getOrElse(throw new IllegalStateException("the query has ended")).checkpointFiles(batch)
+        Seq("files" -> files.map { case (path, data) =>
+          message("CheckpointFile", "path" -> path, "data" -> ByteString.copyFrom(data))
+        })
+      } catch { case NonFatal(error) => Seq("error" -> error.toString) }
+    wrapped("checkpoint", message("CheckpointRead", Seq("job" -> job, "batch_id" -> batch) ++ read: _*))
+  }
 
   /** One look at all queries. Handles ended runs first, because the next run of a query may already be active. */
   def poll(): Unit = synchronized {

@@ -64,6 +64,9 @@ private[spark] trait QueryRun {
   def newestCommit: Option[Long]
   def newestOffsets: Option[Long]
 
+  /** The files of the checkpoint, without state, that belong to a batch: paths below the checkpoint, and content. */
+  def checkpointFiles(batch: Long): Seq[(String, Array[Byte])]
+
   /** Whether the newest batch in the commit log had state. */
   def hadState: Boolean
 

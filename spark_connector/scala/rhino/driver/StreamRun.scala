@@ -76,6 +76,11 @@ private[driver] class StreamRun(stream: StreamExecution) extends QueryRun {
   override def newestCommit: Option[Long] = logs.commits.getLatestBatchId()
   override def newestOffsets: Option[Long] = logs.offsets.getLatestBatchId()
 
+  override def checkpointFiles(batch: Long): Seq[(String, Array[Byte])] = {
+    val root = new Path(checkpoint)
+    CheckpointFiles.read(root.getFileSystem(session.sessionState.newHadoopConf()), root, batch)
+  }
+
   override def hadState: Boolean = logs.commits.getLatest().exists(_._2.stateUniqueIds.exists(_.nonEmpty))
 
   override def retainedBatches: Int = session.sessionState.conf.minBatchesToRetain

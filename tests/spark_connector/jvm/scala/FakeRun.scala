@@ -36,6 +36,9 @@ private[spark] class FakeRun(override val job: String, override val providerClas
   override def lags(batch: Long): Seq[SourceLag] = Seq(SourceLag("topic", "offsets", 7.0 + batch.toDouble, 3))
   override def triggerSeconds: Double = 5
   override def newestCommit: Option[Long] = committed.keys.maxOption
+  override def checkpointFiles(batch: Long): Seq[(String, Array[Byte])] =
+    if (unreadable) throw new IllegalStateException("the checkpoint is unreadable")
+    else Seq(s"offsets/$batch" -> Array[Byte](1, 2))
   override def cancel(reason: String): Unit = cancelled :+= reason
 
   override def committedIds(batch: Long): Option[Map[Long, Seq[Seq[String]]]] =

@@ -7,6 +7,7 @@ import java.nio.file.attribute.PosixFilePermissions
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
+import rhino.spark.driver.CheckpointFiles
 import rhino.spark.files.{LateSnapshots, LocalFolders, Place, StateWriter, UserCheckpoint}
 import rhino.spark.sidecar.{Greeter, SidecarReports, SocketOwner}
 import rhino.spark.store.StoreId
@@ -54,6 +55,25 @@ class FilesSuite extends Suite {
     for (id <- Seq("a", "b", "c")) late.check(store, s"12_$id.changelog")
     late.check(other, "12_a.zip")
     fails[IOException]("12_b.zip")(late.check(other, "12_b.zip"))
+  }
+
+  test("the files of a checkpoint that belong to a batch are those without state") {
+    val root = Files.createTempDirectory("checkpoint")
+    val names = Seq(
+      "metadata", "offsets/6", "offsets/7", "commits/6", "commits/7", "sources/0/0", "sources/1/deep/9.compact",
+      "state/0/_metadata/v2/0", "state/0/_stateSchema/default/0_a", "state/0/0/_metadata/schema", "state/0/0/3_a.zip",
+      "state/0/1/_metadata/schema", "other/x", ".metadata.crc")
+    names.foreach { name =>
+      Files.createDirectories(root.resolve(name).getParent)
+      Files.write(root.resolve(name), name.getBytes)
+    }
+    val path = new Path(root.toUri)
+    val found = CheckpointFiles.read(path.getFileSystem(new Configuration(false)), path, 7)
+    expect(found.map(_._1).toSet, Set(
+      "metadata", "offsets/7", "commits/7", "sources/0/0", "sources/1/deep/9.compact", "state/0/_metadata/v2/0",
+      "state/0/_stateSchema/default/0_a", "state/0/0/_metadata/schema"))
+    expect(found.forall { case (name, data) => new String(data) == name }, true)
+    fails[IOException]("offsets/8")(CheckpointFiles.read(path.getFileSystem(new Configuration(false)), path, 8))
   }
 
   test("a name that cannot be kept comes with the way out") {

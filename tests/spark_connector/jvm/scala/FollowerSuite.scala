@@ -280,6 +280,18 @@ class FollowerSuite extends Suite {
     expect(kindsOf(its.look()), Seq("query_ended"))
   }
 
+  test("the files of a checkpoint are read for an archive, or the reason is sent") {
+    val run = new FakeRun("q").planning(plan, batch = 0).logging(0)
+    val its = new Followed(run)
+    its.look()
+    val read = its.follower.checkpoint("q", 0).sub("checkpoint")
+    expect((read.string("job"), read.long("batch_id"), read.string("error")), ("q", 0L, ""))
+    expect(read.subs("files").map(_.string("path")), Seq("offsets/0"))
+    run.unreadable = true
+    expect(its.follower.checkpoint("q", 0).sub("checkpoint").string("error").contains("unreadable"), true)
+    expect(its.follower.checkpoint("other", 0).sub("checkpoint").string("error").contains("has ended"), true)
+  }
+
   test("a query that failed is tried again after its pause, others at once") {
     var nowMs = 0L
     val pauses = new FailurePauses(() => nowMs * 1000000L)

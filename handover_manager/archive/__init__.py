@@ -1,0 +1,1 @@
+"""Archives logged batches (ARCHITECTURE.md, "Archive")."""

@@ -1,0 +1,230 @@
+"""Carries out the decisions of the archive machine: asks sidecars, and writes manifests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, assert_never
+
+import grpc.aio
+
+from handover_manager.archive import events as ev
+from handover_manager.archive.keeping import Keeper
+from handover_manager.archive.machine import ArchivedQuery, ArchiveMachine
+from handover_manager.view import ClusterView
+from rhino_archive.bucket import Bucket, bucket
+from rhino_archive.claims import claim
+from rhino_archive.manifest import BATCHES, Manifest, manifest_bytes, manifest_of, part_of
+from rhino_archive.retention import retention_of
+from rhino_core.errors import AccessDeniedError, ConflictError, IntegrityError, NoSpaceError, RhinoError, UnknownError
+from rhino_core.failpoints import hit
+from rhino_core.journal import Journal
+from rhino_core.rpc.channel import worker_channel
+from rhino_core.rpc.convert import group_of, store_version_to_pb
+from rhino_core.rpc.gate import checked
+from rhino_core.rpc.status import error_of
+from rhino_core.runner import Runner
+from rhino_core.security.transport import Transport
+from rhino_model.archives import Archive
+from rhino_model.archives import ArchivedQuery as ArchivedView
+from rhino_pb import archive_pb2, peer_pb2_grpc
+
+log = logging.getLogger(__name__)
+CLUSTER_KEY = "archive/cluster"  # of the journal
+KEEP_EVERY_S = 600.0
+SILENT_S = 60.0  # a sidecar without a reply for so long has failed: it replies every few seconds
+UPLOAD_S_MAX = 13 * 3600.0  # every call needs a deadline; the machine ends rounds before
+
+
+class Archiver:
+    """The archive of this cluster. Without `run` it only collects logged batches."""
+
+    def __init__(self, url: str, every_s: float, keep: str, journal: Journal, transport: Transport) -> None:
+        """Raises InvalidRequestError and PreconditionError, as `Bucket`."""
+        self.bucket: Bucket = bucket(url)
+        self._retention = retention_of(keep)
+        self._keepers: dict[str, Keeper] = {}
+        self._transport = transport
+        self.cluster = _cluster(journal)
+        self._ask_driver: Callable[[str, int], bool] = lambda job, batch_id: False
+        self.machine = ArchiveMachine(every_s, self.cluster)
+        self._runner: Runner[ev.Event, ev.Effect] = Runner(self.machine, self, ev.Due)
+        self._tasks = asyncio.TaskGroup()
+        self._uploads: dict[tuple[str, int], set[asyncio.Task[None]]] = {}
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        async with self._tasks:
+            self._tasks.create_task(self._keep())
+            await self._runner.run()
+
+    async def _keep(self) -> None:
+        """Deletes old batches, until cancelled."""
+        while True:
+            await asyncio.sleep(KEEP_EVERY_S)
+            for job, query in list(self.machine.queries.items()):
+                if query.newest is not None and not query.stranger:
+                    try:
+                        await claim(self.bucket, job, self.cluster)
+                        await self._keepers.setdefault(job, Keeper(self.bucket, self._retention)).keep(job)
+                    except RhinoError as error:
+                        log.warning("archive not pruned", extra={"job": job, "error": str(error)})
+
+    def seen(self, view: ClusterView) -> None:
+        self._runner.post(ev.ViewSeen(view))
+
+    def ask_driver(self, ask: Callable[[str, int], bool]) -> None:
+        """`ask` sends ReadCheckpoint to the driver of a query, and returns whether there is one."""
+        self._ask_driver = ask
+
+    def post(self, event: ev.BatchKnown | ev.CheckpointRead | ev.ArchiveWanted | ev.JobGone) -> None:
+        if isinstance(event, ev.CheckpointRead) and event.error:
+            log.warning("archived without the query checkpoint", extra={"job": event.job, "error": event.error})
+        self._runner.post(event)
+
+    def status(self, names: Mapping[str, str]) -> Archive:
+        """How far the archive is. `names`: of the queries, by id."""
+        queries = sorted(self.machine.queries.items())
+        now = asyncio.get_running_loop().time()
+        return Archive(self.bucket.url, self.cluster, tuple(_shown(*one, names, now) for one in queries))
+
+    # ---------------------------------------------------------------- ports of the machine
+
+    def persist(self, effects: Sequence[ev.Effect]) -> None:
+        """Nothing: the archive itself is the memory."""
+
+    def publish(self, effect: ev.Effect) -> None:
+        match effect:
+            case ev.FindNewest(job):
+                self._step(job, 0, self._find_newest(job))
+            case ev.Upload(job, number, worker):
+                task = self._tasks.create_task(self._upload(effect), name=f"archive {job} by {worker.worker_id}")
+                running = self._uploads.setdefault((job, number), set())
+                running.add(task)
+                task.add_done_callback(running.discard)
+            case ev.ReadCheckpoint(job, batch_id):
+                if not self._ask_driver(job, batch_id):
+                    self._runner.post(ev.CheckpointRead(job, batch_id, error="no driver runs the query"))
+            case ev.WriteManifest(number, manifest):
+                self._uploads.pop((manifest.job, number), None)
+                self._step(manifest.job, number, self._write(number, manifest))
+            case ev.StopUploads(job, number):
+                for task in self._uploads.pop((job, number), ()):
+                    task.cancel()
+            case _:
+                assert_never(effect)
+
+    def _step(self, job: str, number: int, work: Coroutine[Any, Any, ev.Event]) -> None:
+        async def carried_out() -> None:
+            try:
+                event = await work
+            except RhinoError as error:
+                log.warning("batch not archived", extra={"job": job, "error": str(error)})
+                event = ev.StepFailed(job, number, str(error), stranger=isinstance(error, ConflictError))
+            self._runner.post(event)
+
+        self._tasks.create_task(carried_out())
+
+    async def _find_newest(self, job: str) -> ev.Event:
+        await claim(self.bucket, job, self.cluster)
+        newest: Manifest | None = None
+        found = [manifest async for manifest in self.bucket.list(f"{job}/{BATCHES}/")]
+        # By the time of writing: after a rewind, later batches are those of a former history.
+        for name in (one.name for one in sorted(found, key=lambda one: (one.changed, one.name), reverse=True)):
+            try:
+                newest = manifest_of(await self.bucket.get(name), name)
+                break
+            except IntegrityError as error:
+                log.error("a manifest is damaged; an older one is used", extra={"job": job, "error": str(error)})
+            except UnknownError:
+                continue  # deleted meanwhile
+        return ev.NewestFound(job, newest)
+
+    async def _write(self, number: int, manifest: Manifest) -> ev.Event:
+        await claim(self.bucket, manifest.job, self.cluster)
+        written = replace(manifest, written_ms=time.time_ns() // 1_000_000)
+        name, data = manifest.name, manifest_bytes(written)
+        hit("archive.manifest.before")
+        if not await self.bucket.put(name, data, create=True):
+            # By a former process of this cluster, or by this one before a time-out. It has the same versions.
+            try:
+                written = manifest_of(await self.bucket.get(name), name)
+            except IntegrityError as error:
+                log.error("a damaged manifest is replaced", extra={"job": manifest.job, "error": str(error)})
+                await self.bucket.put(name, data)
+        hit("archive.manifest.after")
+        return ev.ManifestWritten(number, written)
+
+    async def _upload(self, effect: ev.Upload) -> None:
+        try:
+            event = await self._asked(effect)
+        except RhinoError as error:
+            worker = effect.worker.worker_id
+            text = f"worker {worker}: {error}"
+            log.warning("part not archived", extra={"job": effect.job, "worker": worker, "error": str(error)})
+            archive = isinstance(error, AccessDeniedError | NoSpaceError)
+            event = ev.UploadFailed(effect.job, effect.round, worker, text, archive=archive)
+        self._runner.post(event)
+
+    async def _asked(self, effect: ev.Upload) -> ev.Event:
+        worker = effect.worker
+        doing = f"archive query {effect.job} by worker {worker.worker_id} at {worker.peer_address}"
+        request = archive_pb2.ArchiveRequest(
+            archive=self.bucket.url,
+            job=effect.job,
+            versions=map(store_version_to_pb, effect.versions),
+            basis=effect.basis,
+        )
+        async with worker_channel(worker, self._transport) as channel:
+            replies = peer_pb2_grpc.PeerStub(channel).Archive(request, timeout=UPLOAD_S_MAX)
+            stream = aiter(replies)
+            try:
+                while True:
+                    async with asyncio.timeout(SILENT_S):
+                        reply = await anext(stream, None)
+                    if reply is None:
+                        return self._failed(effect, "it ended without an answer")
+                    checked(reply, doing)
+                    if reply.HasField("part") or reply.refused:
+                        part = part_of(reply.part) if reply.HasField("part") else None
+                        refused = tuple(map(group_of, reply.refused))
+                        return ev.PartUploaded(effect.job, effect.round, worker.worker_id, part, refused)
+            except TimeoutError:
+                return self._failed(effect, f"it has been silent for {SILENT_S:.0f} s")
+            except grpc.aio.AioRpcError as error:
+                raise error_of(error, doing) from error
+            finally:
+                replies.cancel()
+
+    def _failed(self, effect: ev.Upload, why: str) -> ev.UploadFailed:
+        worker = effect.worker.worker_id
+        return ev.UploadFailed(effect.job, effect.round, worker, f"worker {worker}: {why}")
+
+
+def _shown(job: str, query: ArchivedQuery, names: Mapping[str, str], now: float) -> ArchivedView:
+    newest, logged = query.newest, query.logged
+    return ArchivedView(
+        job=job,
+        name=names.get(job, ""),
+        batch_id=-1 if newest is None else newest.batch_id,
+        logged_ms=0 if newest is None else newest.logged_ms,
+        written_ms=0 if newest is None else newest.written_ms,
+        logged_batch_id=-1 if logged is None else logged.batch_id,
+        whole=query.known and not query.behind,
+        age_s=0.0 if query.behind_since is None else now - query.behind_since,
+        running=query.round is not None,
+        error=query.error,
+    )
+
+
+def _cluster(journal: Journal) -> str:
+    """The id of this cluster. It is made at the first start with an archive."""
+    known = journal.get(CLUSTER_KEY)
+    if known is None:
+        known = uuid.uuid4().hex
+        journal.write({CLUSTER_KEY: known})
+    return str(known)
