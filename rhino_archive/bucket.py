@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rhino_core.archive_url import check_url as check_url
 from rhino_core.errors import (
     AccessDeniedError,
     InvalidRequestError,
@@ -24,7 +24,6 @@ from rhino_core.errors import (
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-SCHEMES = ("s3", "gs", "az", "file")
 REQUEST_S = 60.0  # of one request; the largest is a pack
 RETRIES, RETRY_S = 4, 30.0  # of a request that was throttled or failed inside the store
 _FULL = re.compile(r"No space left|Quota|EntityTooLarge|StorageFull|os error (28|122)")
@@ -38,18 +37,6 @@ class Object:
     name: str
     size_bytes: int
     changed: datetime
-
-
-def check_url(url: str) -> str:
-    """Returns the URL. Raises InvalidRequestError for another scheme, and for a relative path."""
-    scheme, separator, rest = url.partition("://")
-    if separator and (scheme not in SCHEMES or not rest):
-        raise InvalidRequestError(f"archive {url!r}: must be s3://, gs://, az:// or a folder (HDFS: mount it)")
-    if not separator and not Path(url).is_absolute():
-        raise InvalidRequestError(f"archive {url!r}: must be an absolute path, or a URL s3://, gs:// or az://")
-    if "@" in rest.split("/")[0] or "?" in rest:
-        raise InvalidRequestError("the archive's URL has a credential or a query: credentials belong in the environment")
-    return url
 
 
 class Bucket:
