@@ -6,7 +6,7 @@ import contextlib
 import functools
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -105,7 +105,7 @@ class Bucket:
                 for one in page:
                     yield Object(one["path"], one["size"], one["last_modified"])
 
-    async def folders(self, prefix: str = "") -> list[str]:
+    async def folders(self, prefix: str = "") -> Sequence[str]:
         """The names directly below a prefix that have objects below them."""
         self.requests["list"] += 1
         with self._named("list", prefix):

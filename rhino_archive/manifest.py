@@ -116,7 +116,9 @@ def manifest_of(data: bytes, name: str) -> Manifest:
         raise IntegrityError(f"{name}: this is no manifest of Rhino's archive")
     _, form, checksum = _HEAD.unpack_from(data)
     if form > FORMAT:
-        raise PreconditionError(f"{name}: it has format {form}, and this version of Rhino reads {FORMAT}: install a later")
+        raise PreconditionError(
+            f"{name}: it has format {form}, and this version of Rhino reads {FORMAT}: install a later"
+        )
     body = data[_HEAD.size :]
     if crc32c(body) != checksum:
         raise IntegrityError(f"{name}: the manifest is damaged: its bytes do not match their checksum")

@@ -17,7 +17,9 @@ def check_url(url: str) -> str:
     if not separator and not Path(url).is_absolute():
         raise InvalidRequestError(f"archive {url!r}: must be an absolute path, or a URL s3://, gs:// or az://")
     if "@" in rest.split("/")[0] or "?" in rest:
-        raise InvalidRequestError("the archive's URL has a credential or a query: credentials belong in the environment")
+        raise InvalidRequestError(
+            "the archive's URL has a credential or a query: credentials belong in the environment"
+        )
     return url
 
 

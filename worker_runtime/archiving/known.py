@@ -13,7 +13,7 @@ from rhino_archive.reading import read_manifest, read_part
 from rhino_core.errors import IntegrityError, UnknownError
 from rhino_core.ids import FileEntry, GroupId, StoreId
 from worker_runtime.protocol.copies.pulling import same_bytes
-from worker_runtime.protocol.versions.closure import StoreCatalogue
+from worker_runtime.protocol.versions.closure import Catalogue, StoreCatalogue
 
 log = logging.getLogger(__name__)
 OWN_S = 6 * 3600.0  # an upload that no manifest names is used for so long. It is deleted after a day at the earliest
@@ -61,32 +61,32 @@ class ArchivedStore:
 
 
 class Known:
-    """What lies in one archive of the groups that were archived here: only the newest state of each."""
+    """What one archive has of a job: only the newest state of each group that was archived here."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, here: Catalogue, clock: Callable[[], float] = time.monotonic) -> None:
+        self._here = here
         self._clock = clock
-        self._url = ""
         self._groups: dict[GroupId, _Group] = {}
 
-    def forget(self, job: str) -> None:
-        self._groups = {group: known for group, known in self._groups.items() if group.job != job}
+    def used(self) -> bool:
+        """Drops the groups that nobody has archived here for long. Returns whether any is left."""
+        since = self._clock() - UNASKED_S
+        self._groups = {group: known for group, known in self._groups.items() if known.asked_at > since}
+        return bool(self._groups)
 
     async def refresh(self, bucket: Bucket, job: str, basis: int | None, groups: Sequence[GroupId]) -> None:
         """Reads what the batch `basis` has of the groups, unless it is remembered. Raises the errors of the bucket.
 
         Without the objects of `basis` all files go up again: this repairs an archive.
         """
-        if bucket.url != self._url:
-            self._url, self._groups = bucket.url, {}
         now = self._clock()
-        self._groups = {group: one for group, one in self._groups.items() if one.asked_at > now - UNASKED_S}
+        for group in groups:
+            self._groups.setdefault(group, _Group(now)).asked_at = now
         manifest = await _manifest(bucket, job, basis)
         parts = {group: part for part in manifest.parts for group in part.groups} if manifest is not None else {}
         unread: dict[Part, list[GroupId]] = {}
         for group in groups:
-            known = self._groups.setdefault(group, _Group(now))
-            known.asked_at = now
-            part = parts.get(group)
+            known, part = self._groups[group], parts.get(group)
             if part is None or part.place != known.place:
                 known.place, known.files = None, {}
                 if part is not None:
@@ -96,7 +96,9 @@ class Known:
         for group in groups:
             known = self._groups[group]
             known.own = {
-                key: own for key, own in known.own.items() if key not in known.files and own[0] > now - OWN_S
+                key: own
+                for key, own in known.own.items()
+                if key not in known.files and own[0] > now - OWN_S and self._here.get(*key) is not None
             }
 
     def _learn(self, part: Part, groups: Iterable[GroupId], versions: Iterable[ArchivedVersion]) -> None:
@@ -115,12 +117,11 @@ class Known:
 
     def uploaded(self, file: ArchivedFile, at: float) -> None:
         """This process has uploaded the file. `at`: monotonic seconds of the first of its packs."""
-        if (known := self._groups.get(file.entry.store.group)) is not None:
-            known.own[file.entry.store, file.entry.name] = at, file
+        self._groups[file.entry.store.group].own[file.entry.store, file.entry.name] = at, file
 
     def listed(self, part: Part, versions: Iterable[ArchivedVersion]) -> None:
         """This process has written a part: the next manifest probably names it."""
-        self._learn(part, [group for group in part.groups if group in self._groups], versions)
+        self._learn(part, part.groups, versions)
 
 
 def _content(entry: FileEntry) -> tuple[str, int, int]:
@@ -139,5 +140,7 @@ async def _versions(bucket: Bucket, job: str, part: Part) -> list[ArchivedVersio
     try:
         return await read_part(bucket, job, part)
     except (UnknownError, IntegrityError) as error:
-        log.error("a part of the newest archived batch cannot be read: its files go up again", extra={"error": str(error)})
+        log.error(
+            "a part of the newest archived batch cannot be read: its files go up again", extra={"error": str(error)}
+        )
         return []
