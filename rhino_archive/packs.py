@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from crc32c import crc32c
@@ -116,3 +116,20 @@ class Packer:
         self._names[self._number] = pack.name
         self._begin()
         return pack
+
+
+def ranges(extents: Iterable[Extent], most_bytes: int = PACK_BYTES) -> list[tuple[Extent, list[Extent]]]:
+    """Adjacent extents of one pack, read by one request. Each range comes with its extents, all in the same order."""
+    found: list[tuple[Extent, list[Extent]]] = []
+    for extent in extents:
+        last = found[-1][0] if found else None
+        if (
+            last is not None
+            and (extent.pack, extent.offset) == (last.pack, last.offset + last.size_bytes)
+            and last.size_bytes + extent.size_bytes <= most_bytes
+        ):
+            found[-1][1].append(extent)
+            found[-1] = replace(last, size_bytes=last.size_bytes + extent.size_bytes), found[-1][1]
+        else:
+            found.append((extent, [extent]))
+    return found

@@ -17,6 +17,7 @@ from rhino_core.security.audit import AuditLog
 from rhino_core.security.transport import Transport
 from rhino_core.settings import SidecarSettings
 from rhino_pb import peer_pb2_grpc, sidecar_pb2_grpc
+from worker_runtime.archiving.loading import Loader
 from worker_runtime.archiving.uploading import Uploader
 from worker_runtime.checks import CopiesCheck, SidecarChecks, report
 from worker_runtime.fetch.catch_up import Puller
@@ -107,7 +108,8 @@ class Node:
         )
         self.replication.bind(self._links, receiver, puller, self.manager)
         describer = Describer(self.replication, statistics, grants, self.scrubber)
-        preparer = Preparer(self.replication, self._peers, self.manager, statistics, settings.prepare_timeout_s)
+        loader = Loader(self.replication, self._peers, lambda: self.manager.archive_url, statistics)
+        preparer = Preparer(self.replication, self._peers, self.manager, statistics, settings.prepare_timeout_s, loader)
         self._local = SidecarService(
             settings, self.replication, self.manager, preparer, describer, statistics, self._greeter
         )
