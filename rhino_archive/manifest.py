@@ -120,7 +120,7 @@ def manifest_of(data: bytes, name: str) -> Manifest:
             f"{name}: it has format {form}, and this version of Rhino reads {FORMAT}: install a later"
         )
     body = data[_HEAD.size :]
-    if crc32c(body) != checksum:
+    if form != FORMAT or crc32c(body) != checksum:
         raise IntegrityError(f"{name}: the manifest is damaged: its bytes do not match their checksum")
     message = _message(pb.ArchiveManifest, body, name)
     return Manifest(

@@ -18,6 +18,7 @@ PACKAGES = (
     "replication_manager",
     "worker_runtime",
     "rhino_model",
+    "rhino_archive",
     "rhino_core",
 )
 PARAMETERS_MAX = 8  # without self; `*rest` and `**more` count as one each

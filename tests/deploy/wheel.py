@@ -14,6 +14,7 @@ PACKAGES = {
     "handover_manager",
     "replication_manager",
     "rhino",
+    "rhino_archive",
     "rhino_core",
     "rhino_model",
     "rhino_pb",
