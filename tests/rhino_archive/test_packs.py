@@ -50,7 +50,7 @@ def test_every_file_comes_back_by_the_list_in_the_last_pack(contents: list[list[
 
 
 def test_the_pack_of_the_list_is_full_as_others_are_unless_the_list_alone_is_larger() -> None:
-    packs, closed = packed([[bytes(500)]], 600)
+    packs, closed = packed([[bytes(500)]], 530)
     assert len(packs) == 2, "the list did not fit"
     packs, closed = packed([[bytes(500)]], 2000)
     assert list(packs) == [closed.part.place.pack]

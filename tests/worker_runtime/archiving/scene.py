@@ -71,6 +71,7 @@ class Scene:
             shutil.rmtree(process.settings.data_dir)
             if name in self.cluster.manager.workers:
                 self.cluster.manager.lose(name, absent=False)
+        self.cluster.manager.groups.clear()
 
 
 async def snapshot(client: Client, store: StoreId = STORE, content: bytes = LARGE, twin: bytes = b"") -> None:

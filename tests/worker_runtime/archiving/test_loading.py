@@ -8,7 +8,10 @@ import signal
 import grpc
 import pytest
 
+from rhino_archive.bucket import Bucket
 from rhino_archive.manifest import Manifest
+from rhino_archive.packs import PACK_BYTES
+from rhino_archive.reading import read_part
 from rhino_core.ids import Version
 from rhino_pb import sidecar_pb2
 from tests.worker_runtime.archiving.scene import LARGE, OTHER, READY, SST, STORE, TWIN, Scene, snapshot
@@ -49,27 +52,24 @@ async def test_a_new_cluster_goes_on_from_the_archive(scene: Scene) -> None:
 
 
 async def test_a_load_goes_on_where_it_was_broken(scene: Scene) -> None:
-    """The second pack of the large file is missing at first."""
-    manifest = await archived(scene)
-    last = part_of_large(scene, manifest)
-    hidden = scene.folder / "hidden"
-    scene.pack(last).rename(hidden)
+    """The second of three packs of a file is missing at first."""
+    content = LARGE * 2
+    manifest = await archived(scene, content)
+    (of_store, _) = await read_part(Bucket(str(scene.folder)), "job", manifest.parts[0])
+    first, second, _ = (extent.pack for extent in of_store.files[0].extents)
+    scene.pack(second).rename(hidden := scene.folder / "hidden")
     (b,) = await scene.cluster.start("b")
     async with b.attach(replicas=0) as client:
         with pytest.raises(grpc.aio.AioRpcError) as broken:
             await client.prepare(STORE, version(4))
         assert broken.value.code() is grpc.StatusCode.DATA_LOSS
-        assert last in (broken.value.details() or ""), "the missing pack is named"
+        assert f"has no job/packs/{second}" in (broken.value.details() or ""), "the missing pack is named"
         assert await client.names(STORE) == []
-        hidden.rename(scene.pack(last))
+        hidden.rename(scene.pack(second))
+        scene.pack(first).unlink()
         assert (await client.prepare(STORE, version(4))).state == READY
-        assert client.path(STORE, SST).read_bytes() == LARGE
-        assert (await client.describe()).resumed_bytes > 0
-
-
-def part_of_large(scene: Scene, manifest: Manifest) -> str:
-    """The pack in which the large file ends: the one with the list."""
-    return manifest.parts[0].place.pack
+        assert client.path(STORE, SST).read_bytes() == content
+        assert (await client.describe()).resumed_bytes > PACK_BYTES // 2
 
 
 async def test_another_version_of_the_same_number_is_lost_and_the_message_says_where_to_go(scene: Scene) -> None:
