@@ -217,7 +217,6 @@ class _Upload:
             raise _Damaged from error
         finally:
             extents = self._packer.end()
-        self._progress.left_bytes = max(0, self._progress.left_bytes - entry.size_bytes)
         return extents
 
     def _read(self, reading: _Reading) -> list[Pack]:
@@ -241,6 +240,7 @@ class _Upload:
             hit("archive.pack.after")
             self._packed_at[pack.name] = at
             self._progress.uploaded_bytes += len(pack.data)
+            self._progress.left_bytes = max(0, self._progress.left_bytes - len(pack.data))
         unfinished = []
         for new in self._new:
             file = ArchivedFile(new.entry, self._packer.named(new.extents))

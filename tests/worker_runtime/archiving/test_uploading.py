@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 
 import grpc
 import pytest
@@ -16,9 +17,9 @@ from rhino_archive.reading import read_part
 from rhino_core.ids import StoreVersion
 from rhino_core.rpc.convert import group_of
 from tests.worker_runtime.archiving.scene import LARGE, OTHER, READY, SST, STORE, TWIN, Scene, snapshot, until_log
-from tests.worker_runtime.cluster import changelog_bytes
+from tests.worker_runtime.cluster import changelog_bytes, zip_bytes
 from tests.worker_runtime.support.scrub import flip_a_bit
-from tests.worker_runtime.support.with_manager import lineage, version
+from tests.worker_runtime.support.with_manager import version
 
 SMALL = 3000  # bytes of a list of a few files
 
@@ -125,23 +126,45 @@ async def test_a_damaged_file_is_dropped_and_its_group_refused(scene: Scene) -> 
         assert await client.names(STORE) == []
 
 
-async def test_a_pinned_version_outlives_its_floor_while_it_goes_up(scene: Scene) -> None:
-    """And a second request waits. The limit of bandwidth lets the first pack go, and then nothing for long."""
+async def test_a_version_outlives_its_floor_while_it_goes_up_and_no_longer(scene: Scene) -> None:
+    """The limit of bandwidth lets the first pack go, and then nothing for long. A second request waits."""
     (a,) = await scene.cluster.start("a", archive_bytes_per_s=1)
     async with a.attach(replicas=0) as client:
         await snapshot(client)
         running = asyncio.ensure_future(scene.archive(a, 4))
-        while not scene.packs():  # noqa: ASYNC110  a folder
-            await asyncio.sleep(0.02)
+        await until(lambda: len(scene.packs()) == 1)
         second = asyncio.ensure_future(scene.archive(a, 4))
-        await client.commit(STORE, version(5), changelog_bytes(5), lineage(5))
-        scene.cluster.manager.set_floors(StoreVersion(STORE, version(5)))
-        await client.commit(STORE, version(6), changelog_bytes(6), lineage(6))
-        assert client.path(STORE, SST).exists()
+        await client.commit(STORE, version(5), zip_bytes(), [], end="zip")
+        for number in (5, 6, 7):
+            await client.commit(STORE, version(number), changelog_bytes(number), [version(n) for n in range(5, number)])
+        scene.cluster.manager.set_floors(StoreVersion(STORE, version(6)))
+        await until(lambda: not client.path(STORE, "1_id1.changelog").exists())
+        for name in (SST, "3_id3.zip", "4_id4.changelog"):
+            assert client.path(STORE, name).exists()
         running.cancel()
         second.cancel()
         await asyncio.gather(running, second, return_exceptions=True)
+        scene.cluster.manager.set_floors(StoreVersion(STORE, version(7)))
+        await until(lambda: not client.path(STORE, SST).exists())
         assert len(scene.packs()) == 1
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110  files
+            await asyncio.sleep(0.02)
+
+
+async def test_the_caller_hears_of_progress_all_the_time(scene: Scene) -> None:
+    (a,) = await scene.cluster.start("a", archive_bytes_per_s=12 * 1024 * 1024)
+    async with a.attach(replicas=0) as client:
+        await snapshot(client)
+        replies = await scene.ask(a, [StoreVersion(STORE, version(4))])
+    assert len(replies) >= 2
+    assert [reply.HasField("part") for reply in replies] == [False] * (len(replies) - 1) + [True]
+    assert replies[0].uploaded_bytes == PACK_BYTES
+    assert replies[0].left_bytes >= len(LARGE) - PACK_BYTES
+    assert replies[-1].left_bytes == 0
 
 
 async def test_a_sidecar_that_is_killed_at_any_point_begins_again(scene: Scene) -> None:
@@ -153,7 +176,8 @@ async def test_a_sidecar_that_is_killed_at_any_point_begins_again(scene: Scene) 
             await a.arm(f"{point}.{when}=kill")
             with pytest.raises(grpc.RpcError):
                 await scene.archive(a, 1)
-            assert await a.end(signal.SIGTERM) == -signal.SIGKILL
+            assert a.process is not None
+            assert await a.process.wait() == -signal.SIGKILL
             await a.start()
     reply = await scene.archive(a, 1)
     await scene.publish(1, reply)
