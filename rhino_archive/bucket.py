@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
+from rhino_core.archive_url import SCHEMES, check_url
 from rhino_core.errors import (
     AccessDeniedError,
     InvalidRequestError,
@@ -32,15 +32,8 @@ REQUEST_S = 60.0
 RETRIES, RETRY_S = 4, 30.0  # of a request that was throttled, cut off, or failed inside the store
 PAGE = 1000  # objects in an answer to one request to list
 
-_SCHEMES = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}  # and the beginning of names in the environment
 _DELETED_AT_ONCE = {"s3": 1000, "az": 256}  # by one request; one by the others
 _CLIENT = ("allow_http", "allow_invalid_certificates", "proxy_url")
-_INSTEAD = {
-    "s3a": "write s3://",
-    "hdfs": "mount HDFS, and give the folder",
-    "http": "write s3://, with AWS_ENDPOINT_URL in the environment",
-    "https": "write s3://, with AWS_ENDPOINT_URL in the environment",
-}
 # The library has one class for most errors, so their texts decide. A number alone may be a time in them.
 _FULL = re.compile(r"status code: 507|<Code>(?:EntityTooLarge|\w*StorageFull|QuotaExceeded)<|os error (?:27|28|122)\)")
 _NO_BUCKET = re.compile(r"<Code>(?:NoSuchBucket|ContainerNotFound)<")
@@ -66,32 +59,6 @@ class Object:
     name: str
     size_bytes: int
     changed: datetime
-
-
-def check_url(url: str) -> str:
-    """Returns the URL without slashes at its end, and the path of a folder without its scheme.
-
-    Raises InvalidRequestError for another scheme, a relative path, empty names in it, and credentials.
-    """
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        scheme, rest = "file", url
-    folder = scheme == "file" and rest.startswith("/")
-    if not folder and re.search(r"[@?#]|//[^/]*:", url):
-        # Without the URL, which has them.
-        raise InvalidRequestError(
-            "the archive's URL has a credential, a port or a query (@, :, ? or #): these belong in the environment"
-        )
-    if scheme not in ("file", *_SCHEMES):
-        way = _INSTEAD.get(scheme, "write s3://, gs://, az:// or an absolute path")
-        raise InvalidRequestError(f"archive {url!r}: nothing serves {scheme}://: {way}")
-    if not folder and scheme == "file":
-        raise InvalidRequestError(f"archive {url!r}: must be an absolute path, or a URL s3://, gs:// or az://")
-    plain = unquote(rest) if folder and separator else rest
-    parts = plain.removeprefix("/" if folder else "").rstrip("/").split("/")
-    if {"", ".", ".."} & set(parts):
-        raise InvalidRequestError(f"archive {url!r}: has too many slashes, or dots for a name: write its plain path")
-    return ("/" if folder else f"{scheme}://") + "/".join(parts)
 
 
 class Bucket:
@@ -260,7 +227,7 @@ def _opened(url: str) -> ObjectStore:
         # Without empty folders, as a store has none.
         return LocalStore(url, mkdir=True, automatic_cleanup=True)
     # Options that are given replace those of the environment, so these come from there.
-    client: Any = {key: os.environ.get(f"{_SCHEMES[scheme]}_{key.upper()}") for key in _CLIENT}
+    client: Any = {key: os.environ.get(f"{SCHEMES[scheme]}_{key.upper()}") for key in _CLIENT}
     client = {key: value for key, value in client.items() if value} | {"timeout": timedelta(seconds=REQUEST_S)}
     return from_url(
         url,

@@ -143,7 +143,7 @@ def manifest_of(data: bytes, name: str) -> Manifest:
     if form > FORMAT:
         raise PreconditionError(f"{name}: has format {form}, and this Rhino reads {FORMAT}: install a later version")
     body = data[_HEAD.size :]
-    if crc32c(body) != checksum:
+    if form != FORMAT or crc32c(body) != checksum:
         raise IntegrityError(f"{name}: the manifest is damaged: its bytes do not match their checksum")
     message = _message(pb.ArchiveManifest, body, name)
     return Manifest(

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from crc32c import crc32c
 
 from rhino_archive.bucket import Bucket
-from rhino_archive.manifest import ArchivedFile, Manifest, manifest_of, pack_name
-from rhino_archive.reading import read_part
+from rhino_archive.manifest import ArchivedFile, Manifest, pack_name
+from rhino_archive.reading import read_manifest, read_part
 from rhino_core.errors import IntegrityError, PreconditionError, UnknownError
 
 KEPT_PACKS = 3  # in memory: files lie in one pack, or in neighbours
@@ -46,7 +46,7 @@ class Verifier:
         """Verifies the batch with this manifest. Raises the errors of the bucket, if it does not answer or refuses."""
         self.found.batches += 1
         try:
-            manifest = manifest_of(await self._bucket.get(name), name)
+            manifest = await read_manifest(self._bucket, name)
         except (IntegrityError, PreconditionError, UnknownError) as error:
             self.found.problems.append(str(error))
             return None
@@ -86,15 +86,16 @@ class Verifier:
         if pack in self._packs:
             self._packs.move_to_end(pack)
             return self._packs[pack]
-        name, data = pack_name(self._job, pack), None
+        name = pack_name(self._job, pack)
+        data: bytes | None = None
         try:
-            data = await self._bucket.get(name)
-            if await asyncio.to_thread(lambda: hashlib.sha256(data).hexdigest()) != pack:
+            found = await self._bucket.get(name)
+            if await asyncio.to_thread(lambda: hashlib.sha256(found).hexdigest()) != pack:
                 raise IntegrityError(f"archive {self._bucket.url}: {name}: its bytes do not match its name")
+            data = found
         except (IntegrityError, UnknownError) as error:
             if pack not in self._seen:
                 self.found.problems.append(str(error))
-            data = None
         if pack not in self._seen:
             self._seen.add(pack)
             self.found.packs, self.found.size_bytes = self.found.packs + 1, self.found.size_bytes + len(data or b"")

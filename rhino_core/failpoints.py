@@ -52,6 +52,8 @@ _STEPS = (
     "store.drop_job.trash",  # rename into tmp
     "store.discard_folder",  # folder of a forgotten job or an ended session
     "store.sync",  # one round of fsync for `synced` jobs
+    "archive.pack",  # a sidecar uploads a pack to the archive
+    "archive.part",  # a sidecar remembers a part, and is about to return it
     "store.flush",  # record of the time up to which files are on disk
     "journal.generation",  # when the journal is opened
     "journal.write",  # the records of one event

@@ -6,11 +6,13 @@ come from flags, the environment and config files (`rhino.daemons.loading`).
 
 # No postponed annotations: the rules in them are evaluated here, in the scope of this module.
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+from rhino_core.archive_url import is_archive
 from rhino_core.ids import ALL_INTERFACES, with_port
 from rhino_core.setting import (
     ADDRESS,
@@ -192,6 +194,10 @@ class SidecarSettings:
     catch_up_transfers: Annotated[
         int, Setting("Files that a catch-up fetches at the same time.", Rule("1 or more", lambda value, _: value >= 1))
     ] = 4
+    archive_bytes_per_s: Annotated[
+        int,
+        Setting("Bandwidth of uploads to the archive, in MiB/s. 0: no limit.", NOT_NEGATIVE, "archive_mb_per_s", MIB),
+    ] = 0
     spark_local_dir: Annotated[
         str,
         Setting(
@@ -331,6 +337,33 @@ class ManagerSettings:
             HOUR_S,
         ),
     ] = 24.0 * HOUR_S
+    archive: Annotated[
+        str,
+        Setting(
+            "Archive of state: s3://..., gs://..., az://... or a folder. Without it there is none.",
+            Rule(
+                "s3://..., gs://... or az://... without credentials, or an absolute path",
+                lambda value, settings: not value or is_archive(value),
+                "URL",
+            ),
+        ),
+    ] = ""
+    archive_every_s: Annotated[
+        float, Setting("A logged batch goes to the archive at most every so many seconds.", POSITIVE)
+    ] = 10.0
+    archive_keep: Annotated[
+        str,
+        Setting(
+            "Archived batches that stay: the newest, and the newest of each of the last hours and days with batches.",
+            Rule(
+                "numbers of newest, hourly and daily, such as newest=3,daily=7",
+                lambda value, settings: (
+                    re.fullmatch(r"(?:(?:newest|hourly|daily)=\d{1,6}(?:,(?!$)|$))+", value) is not None
+                ),
+                "NUMBERS",
+            ),
+        ),
+    ] = "newest=3,hourly=24,daily=7"
     adaptation: Annotated[
         str,
         Setting(

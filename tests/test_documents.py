@@ -11,6 +11,7 @@ FOLDERS = [
     "examples",
     "workloads",
     "rhino",
+    "rhino_archive",
     "rhino_core",
     "rhino_model",
     "rhino_archive",

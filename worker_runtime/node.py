@@ -17,6 +17,8 @@ from rhino_core.security.audit import AuditLog
 from rhino_core.security.transport import Transport
 from rhino_core.settings import SidecarSettings
 from rhino_pb import peer_pb2_grpc, sidecar_pb2_grpc
+from worker_runtime.archiving.loading import Loader
+from worker_runtime.archiving.uploading import Uploader
 from worker_runtime.checks import CopiesCheck, SidecarChecks, report
 from worker_runtime.fetch.catch_up import Puller
 from worker_runtime.fetch.peers import Peers
@@ -106,13 +108,15 @@ class Node:
         )
         self.replication.bind(self._links, receiver, puller, self.manager)
         describer = Describer(self.replication, statistics, grants, self.scrubber)
-        preparer = Preparer(self.replication, self._peers, self.manager, statistics, settings.prepare_timeout_s)
+        loader = Loader(self.replication, self._peers, lambda: self.manager.archive_url, statistics)
+        preparer = Preparer(self.replication, self._peers, self.manager, statistics, settings.prepare_timeout_s, loader)
         self._local = SidecarService(
             settings, self.replication, self.manager, preparer, describer, statistics, self._greeter
         )
         self._listener = PushListener(receiver, settings.listen_host, settings.push_port, encryption, transport)
         brancher = Brancher(self.replication, self.manager)
-        answers = Answers(describer, self.scrubber, brancher)
+        uploader = Uploader(self.replication, self._peers.turns, settings.archive_bytes_per_s)
+        answers = Answers(describer, self.scrubber, brancher, uploader)
         callers = Callers(self.replication, directory, self.manager.may_use)
         peer = PeerService(
             self.replication, directory, callers, self._listener, answers, statistics, settings.chunk_bytes

@@ -18,7 +18,8 @@ from handover_manager.archive.machine import ArchivedQuery, ArchiveMachine
 from handover_manager.view import ClusterView
 from rhino_archive.bucket import Bucket, bucket
 from rhino_archive.claims import claim
-from rhino_archive.manifest import BATCHES, Manifest, manifest_bytes, manifest_of, part_of
+from rhino_archive.manifest import Manifest, manifest_bytes, part_of
+from rhino_archive.reading import manifest_names, read_manifest
 from rhino_archive.retention import retention_of
 from rhino_core.errors import AccessDeniedError, ConflictError, IntegrityError, NoSpaceError, RhinoError, UnknownError
 from rhino_core.failpoints import hit
@@ -131,18 +132,14 @@ class Archiver:
 
     async def _find_newest(self, job: str) -> ev.Event:
         await claim(self.bucket, job, self.cluster)
-        newest: Manifest | None = None
-        found = [manifest async for manifest in self.bucket.list(f"{job}/{BATCHES}/")]
-        # By the time of writing: after a rewind, later batches are those of a former history.
-        for name in (one.name for one in sorted(found, key=lambda one: (one.changed, one.name), reverse=True)):
+        for name in await manifest_names(self.bucket, job):
             try:
-                newest = manifest_of(await self.bucket.get(name), name)
-                break
+                return ev.NewestFound(job, await read_manifest(self.bucket, name))
             except IntegrityError as error:
                 log.error("a manifest is damaged; an older one is used", extra={"job": job, "error": str(error)})
             except UnknownError:
                 continue  # deleted meanwhile
-        return ev.NewestFound(job, newest)
+        return ev.NewestFound(job, None)
 
     async def _write(self, number: int, manifest: Manifest) -> ev.Event:
         await claim(self.bucket, manifest.job, self.cluster)
@@ -152,7 +149,7 @@ class Archiver:
         if not await self.bucket.put(name, data, create=True):
             # By a former process of this cluster, or by this one before a time-out. It has the same versions.
             try:
-                written = manifest_of(await self.bucket.get(name), name)
+                written = await read_manifest(self.bucket, name)
             except IntegrityError as error:
                 log.error("a damaged manifest is replaced", extra={"job": manifest.job, "error": str(error)})
                 await self.bucket.put(name, data)
@@ -183,16 +180,15 @@ class Archiver:
             replies = peer_pb2_grpc.PeerStub(channel).Archive(request, timeout=UPLOAD_S_MAX)
             stream = aiter(replies)
             try:
+                last = archive_pb2.ArchiveReply()
                 while True:
                     async with asyncio.timeout(SILENT_S):
                         reply = await anext(stream, None)
                     if reply is None:
-                        return self._failed(effect, "it ended without an answer")
-                    checked(reply, doing)
-                    if reply.HasField("part") or reply.refused:
-                        part = part_of(reply.part) if reply.HasField("part") else None
-                        refused = tuple(map(group_of, reply.refused))
+                        part = part_of(last.part) if last.HasField("part") else None
+                        refused = tuple(map(group_of, last.refused))
                         return ev.PartUploaded(effect.job, effect.round, worker.worker_id, part, refused)
+                    last = checked(reply, doing)
             except TimeoutError:
                 return self._failed(effect, f"it has been silent for {SILENT_S:.0f} s")
             except grpc.aio.AioRpcError as error:

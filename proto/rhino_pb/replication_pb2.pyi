@@ -137,12 +137,15 @@ class RegisterReply(_message.Message):
     LEASE_S_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
     LEASE_FIELD_NUMBER: _builtins.int
+    ARCHIVE_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     heartbeat_interval_s: _builtins.float
     lease_s: _builtins.float
     protocol: _builtins.int
     lease: _builtins.bytes
     """secret that the process shows in all later calls for this worker"""
+    archive: _builtins.str
+    """URL of the archive of state; empty: there is none"""
     def __init__(
         self,
         *,
@@ -151,10 +154,11 @@ class RegisterReply(_message.Message):
         lease_s: _builtins.float = ...,
         protocol: _builtins.int = ...,
         lease: _builtins.bytes = ...,
+        archive: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "heartbeat_interval_s", b"heartbeat_interval_s", "lease", b"lease", "lease_s", b"lease_s", "protocol", b"protocol"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive", b"archive", "generation", b"generation", "heartbeat_interval_s", b"heartbeat_interval_s", "lease", b"lease", "lease_s", b"lease_s", "protocol", b"protocol"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -102,6 +102,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
             lease_s=self._settings.lease_s,
             protocol=PROTOCOL,
             lease=self.runtime.leases.grant(request.worker.worker_id),
+            archive=self._settings.archive,
         )
 
     async def RegisterInParts(

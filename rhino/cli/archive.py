@@ -19,7 +19,8 @@ from rhino.cli.output import confirm, console, say, say_json
 from rhino.client.handover_client import HandoverClient
 from rhino_archive.bucket import Bucket
 from rhino_archive.claims import claim, claimed_by
-from rhino_archive.manifest import BATCHES, Manifest, manifest_of
+from rhino_archive.manifest import Manifest
+from rhino_archive.reading import manifest_names, read_manifest
 from rhino_archive.verifying import Verified, Verifier
 from rhino_core.errors import IntegrityError, PreconditionError, UnknownError
 from rhino_core.text import count, duration
@@ -116,14 +117,14 @@ async def _manifests(bucket: Bucket, job: str) -> tuple[list[Manifest], list[str
     for one in [job] if job else await bucket.folders():
         for name in await _names(bucket, one):
             try:
-                manifests.append(manifest_of(await bucket.get(name), name))
+                manifests.append(await read_manifest(bucket, name))
             except (IntegrityError, PreconditionError, UnknownError) as error:
                 problems.append(str(error))
     return sorted(manifests, key=lambda one: (one.job, -one.written_ms)), problems
 
 
 async def _names(bucket: Bucket, job: str) -> list[str]:
-    names = sorted([one.name async for one in bucket.list(f"{job}/{BATCHES}/")], reverse=True)
+    names = await manifest_names(bucket, job)
     if not names:
         raise UnknownError(f"archive {bucket.url}: has no batch of query {job!r}")
     return names

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 
 from handover_manager.adapt.policy import policy_of
+from handover_manager.archive.archiver import Archiver
 from handover_manager.service.service import HandoverService
 from replication_manager.service.service import ReplicationService
 from rhino.daemons.cluster_port import ClusterPort
@@ -23,6 +24,7 @@ from rhino_core.rpc.server import Server
 from rhino_core.security.audit import AuditLog
 from rhino_core.security.choice import daemon_transport
 from rhino_core.security.https import DaemonHttps, metrics_https
+from rhino_core.security.transport import Transport
 from rhino_core.settings import ManagerSettings
 from rhino_core.turns import Turns
 from rhino_core.version import rhino_version
@@ -38,6 +40,12 @@ def _bind(server: Server, listen: str) -> str:
     host = listen.rpartition(":")[0]
     port = server.bind(listen)
     return f"{host}:{port}"
+
+
+def _archiver(settings: ManagerSettings, journal: Journal, transport: Transport) -> Archiver | None:
+    if not settings.archive:
+        return None
+    return Archiver(settings.archive, settings.archive_every_s, settings.archive_keep, journal, transport)
 
 
 @contextlib.asynccontextmanager
@@ -106,6 +114,7 @@ async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]
             transport=transport,
             policy=policy_of(settings),
             turns=turns,
+            archiver=_archiver(settings, journal, transport),
         )
         replication.attach(server)
         handover.attach(server)

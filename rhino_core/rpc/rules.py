@@ -209,11 +209,8 @@ FIELDS: dict[str, Rule] = dict(
         _of(_SECONDS, "predicted_pause_s predicted_total_s age_s"),
         _of(Number(0, 1e18), "behind SourceLag.read"),
         _of(Number(0, 1e15), "gain_s cost_s measured expected planned shares"),
-        _of(
-            _MILLISECONDS,
-            "duration_ms started_ms finished_ms marked_ms start_at_ms at_ms modified_ms forgotten_ms logged_ms "
-            "written_ms",
-        ),
+        _of(_MILLISECONDS, "duration_ms started_ms finished_ms marked_ms start_at_ms at_ms modified_ms forgotten_ms"),
+        _of(_MILLISECONDS, "logged_ms written_ms"),
         _of(Number(0, 1e15), "Measured.error"),
         # bytes
         _of(Limit(64), "token secret lease pack packs"),

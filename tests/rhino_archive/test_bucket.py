@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from rhino_archive import bucket as module
-from rhino_archive.bucket import Bucket, bucket, check_url
+from rhino_archive.bucket import Bucket, bucket
+from rhino_core.archive_url import check_url
 from rhino_core.errors import (
     AccessDeniedError,
     InvalidRequestError,

@@ -100,7 +100,7 @@ class Process:
                 stderr=log,
                 env={
                     **os.environ,
-                    "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}",
+                    "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "proto"), os.environ.get("PYTHONPATH", "")]),
                     "RHINO_FAILPOINTS": failpoints,
                     **self.environment,
                 },

@@ -44,6 +44,7 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
         self.forgotten: dict[str, Epoch] = {}  # jobs with their fences
         self.auto_whole = True
         self.settling_s = 0.0
+        self.archive = ""
         self.named: dict[str, set[str]] = {}  # worker ids that each worker named when it registered last
         self.seen_as: Callable[[Worker], Worker] = lambda worker: worker  # to others, perhaps behind a proxy
         self._watchers: list[asyncio.Queue[replication_pb2.GroupUpdate]] = []
@@ -148,7 +149,7 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
         self._tell()
         async with self._changed:
             self._changed.notify_all()
-        return replication_pb2.RegisterReply(generation=1, heartbeat_interval_s=0.1, lease_s=5)
+        return replication_pb2.RegisterReply(generation=1, heartbeat_interval_s=0.1, lease_s=5, archive=self.archive)
 
     async def RegisterInParts(
         self, request_iterator: AsyncIterator[replication_pb2.RegisterPart], context: Any

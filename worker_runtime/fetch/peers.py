@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NamedTuple
 
 import grpc.aio
@@ -33,6 +34,7 @@ ASK_TIMEOUT_S = 3.0
 CHUNK_TIMEOUT_S = 15.0  # a fetch without another chunk for so long is abandoned
 UNUSED_S = 600.0  # a connection used within this time may still carry a fetch
 Reached = Callable[[FileEntry, int], None]
+Copy = Callable[[Incoming], Awaitable[None]]
 FETCH_TIMEOUT_S = 24 * 3600.0  # every call needs a deadline; progress is checked per chunk
 
 
@@ -102,35 +104,52 @@ class Peers:
         `reached` is told the offset after each chunk. A file of this name with other bytes is replaced once these are
         here. Raises the error of the last holder if none of them delivers it.
         """
-        store, entry = self._replication.store, found.entry
+        entry = found.entry
         async with self._pulling.hold((entry.store, entry.content)):  # fetch the same bytes only once
-            if store.files.record(entry.store, entry.name) is None and await store.received.receive_linked(entry):
-                self._statistics.linked_bytes += entry.size_bytes
-                self._replication.post(ev.FileStored(entry, written=False))
+            if await self._linked(entry):
                 return 0
             failure: RhinoError = UnavailableError(f"{entry.store}/{entry.name}: nobody to fetch it from")
             for holder in found.holders:
-                known = store.files.record(entry.store, entry.name)
-                if known is not None and same_bytes(known.entry, entry):
+                if self._is_here(entry):
                     return 0
                 try:
-                    await self._fetch(holder, entry, reached)
+                    return await self._fetch(holder.worker_id, entry, partial(self._copy, holder, entry, reached))
                 except RhinoError as error:
                     log.info("fetch failed", extra={"from": holder.worker_id, "file": entry.name, "error": str(error)})
                     failure = error
-                else:
-                    self._replication.post(ev.FileStored(entry, written=False))
-                    return entry.size_bytes
             raise failure
 
-    async def _fetch(self, holder: Worker, entry: FileEntry, reached: Reached) -> None:
+    async def receive(self, entry: FileEntry, source: str, copy: Copy) -> int:
+        """Like `pull`, from elsewhere than a worker. `copy` appends the bytes that are missing.
+
+        Raises the errors of `copy`, and those of a file that cannot be stored.
+        """
+        async with self._pulling.hold((entry.store, entry.content)):
+            if self._is_here(entry) or await self._linked(entry):
+                return 0
+            return await self._fetch(source, entry, copy)
+
+    def _is_here(self, entry: FileEntry) -> bool:
+        known = self._replication.store.files.record(entry.store, entry.name)
+        return known is not None and same_bytes(known.entry, entry)
+
+    async def _linked(self, entry: FileEntry) -> bool:
+        """Whether the file is here now as a link to another one with the same bytes."""
+        store = self._replication.store
+        if store.files.record(entry.store, entry.name) is not None or not await store.received.receive_linked(entry):
+            return False
+        self._statistics.linked_bytes += entry.size_bytes
+        self._replication.post(ev.FileStored(entry, written=False))
+        return True
+
+    async def _fetch(self, source: str, entry: FileEntry, copy: Copy) -> int:
         store = self._replication.store
         incoming = await store.received.resume(entry)
         if incoming is None:
             incoming = await store.received.begin(entry)
         self._statistics.resumed_bytes += incoming.size_bytes
         try:
-            await self._copy(holder, entry, incoming, reached)
+            await copy(incoming)
         except (IntegrityError, NoSpaceError):  # the received bytes may be damaged, or they occupy space that is needed
             await asyncio.shield(store.received.abort(entry, incoming))
             raise
@@ -138,13 +157,15 @@ class Peers:
             await asyncio.shield(store.received.suspend(entry, incoming))
             raise
         try:
-            await self._replace(holder, entry, incoming)
+            await self._replace(source, entry, incoming)
             await store.received.finish(entry, incoming)
         except BaseException:
             await asyncio.shield(store.received.abort(entry, incoming))
             raise
+        self._replication.post(ev.FileStored(entry, written=False))
+        return entry.size_bytes
 
-    async def _replace(self, holder: Worker, entry: FileEntry, incoming: Incoming) -> None:
+    async def _replace(self, source: str, entry: FileEntry, incoming: Incoming) -> None:
         """Drops a file of this name with other bytes, unless the new ones are wrong. Raises IntegrityError."""
         known = self._replication.store.files.record(entry.store, entry.name)
         if known is None or same_bytes(known.entry, entry):
@@ -155,14 +176,14 @@ class Peers:
             extra={
                 "store": str(entry.store),
                 "file": entry.name,
-                "peer": holder.worker_id,
+                "peer": source,
                 "here": f"{known.entry.size_bytes} bytes, crc32c {known.entry.crc32c:08x}",
                 "there": f"{entry.size_bytes} bytes, crc32c {entry.crc32c:08x}",
             },
         )
         await self._replication.drop_damaged(entry.store, [entry.name])
 
-    async def _copy(self, holder: Worker, entry: FileEntry, incoming: Incoming, reached: Reached) -> None:
+    async def _copy(self, holder: Worker, entry: FileEntry, reached: Reached, incoming: Incoming) -> None:
         request = peer_pb2.FetchRequest(store=store_to_pb(entry.store), name=entry.name, offset=incoming.size_bytes)
         doing = f"fetch of {entry.store}/{entry.name} from {holder.worker_id}"
         stream = self._stub(holder).Fetch(request, timeout=FETCH_TIMEOUT_S)

@@ -11,11 +11,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from rhino_core.descriptors import LogLimit
 from rhino_core.errors import IntegrityError, RhinoError
 from rhino_core.ids import FileEntry, StoreId, StoreVersion, Worker
-from worker_runtime.fetch.peers import Peers
+from worker_runtime.fetch.peers import Peers, Reached
 from worker_runtime.manager_link.client import ManagerClient
 from worker_runtime.protocol.copies.preparing import Attempt, Known, PrepareState, Survey, Verdict
 from worker_runtime.protocol.copies.pulling import Found
@@ -49,11 +50,35 @@ class _Progress:
         return f"{sum(self._reached.values())} bytes have come, {left} are left"
 
 
+class ArchivePort(Protocol):
+    """The archive of state (archiving/loading.py)."""
+
+    async def load(self, versions: Sequence[StoreVersion], verdict: Verdict, reached: Reached) -> Verdict | None:
+        """Fetches versions that no worker can serve by this verdict. Returns the final verdict, or None to check again.
+
+        Raises IntegrityError if the archive has them damaged, and they are lost otherwise.
+        """
+        ...
+
+
+class NoArchive:
+    """An archive that has nothing. `ArchivePort`."""
+
+    async def load(self, versions: Sequence[StoreVersion], verdict: Verdict, reached: Reached) -> Verdict | None:
+        return verdict
+
+
 class Preparer:
     """Executes Prepare calls."""
 
     def __init__(
-        self, replication: Replication, peers: Peers, manager: ManagerClient, statistics: Statistics, timeout_s: float
+        self,
+        replication: Replication,
+        peers: Peers,
+        manager: ManagerClient,
+        statistics: Statistics,
+        timeout_s: float,
+        archive: ArchivePort | None = None,
     ) -> None:
         self._replication = replication
         self._store = replication.store
@@ -61,13 +86,14 @@ class Preparer:
         self._manager = manager
         self._statistics = statistics
         self._timeout_s = timeout_s
+        self._archive: ArchivePort = archive or NoArchive()
         self._fetches = asyncio.Semaphore(FETCHES_AT_ONCE)
         self._waits = LogLimit(time.monotonic)  # executors ask again all the time
 
     async def prepare(self, session: str, versions: Sequence[StoreVersion]) -> PrepareRecord:
         """Prepares the versions. READY means: all files are here, checked, visible, and pinned for `session`.
 
-        Raises IntegrityError if a file was damaged here and no other worker has an intact copy.
+        Raises IntegrityError if a file was damaged here and no other worker has an intact copy, nor the archive.
         """
         started = time.monotonic()
         attempt = Attempt.begun(versions, self._store.catalogue)
@@ -135,7 +161,8 @@ class Preparer:
         survey, plans = await self._survey(missing)
         unknown = [version for version, plan in zip(missing, plans, strict=True) if plan is None]
         if unknown:
-            return survey.verdict(unknown, await self._known(unknown), self._replication.me)
+            verdict = survey.verdict(unknown, await self._known(unknown), self._replication.me)
+            return await self._archive.load(unknown, verdict, progress.reached)
         finds = {(f.entry.store, f.entry.name): f for plan in plans for f in plan or ()}
         progress.wanted = [found.entry for found in finds.values()]
         with self._peers.turns.prepare():

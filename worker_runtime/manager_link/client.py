@@ -76,6 +76,7 @@ class ManagerClient:
         self.address = address
         self.connected = False  # registered, and informed about live workers
         self.ready = asyncio.Event()  # set after the first connection
+        self.archive_url = ""  # of the archive of state, by the newest registration; empty: none
         self._on_floors = on_floors
         self._replication = replication
         self._statistics = statistics
@@ -312,6 +313,7 @@ class ManagerClient:
         reply = await call(f"registration at the manager at {self.address}", lambda: self._sent(request))
         check_protocol(f"the manager at {self.address}", reply.protocol, here=f"sidecar {request.worker.worker_id!r}")
         self._lease = reply.lease
+        self.archive_url = reply.archive
         self._beats.interval_s = reply.heartbeat_interval_s or self._beats.interval_s
         log.info("registered", extra={"manager": self.address, "generation": reply.generation, "groups": len(groups)})
 

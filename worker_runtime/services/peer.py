@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -10,12 +11,14 @@ from typing import Any
 import grpc.aio
 from crc32c import crc32c
 
+from rhino_archive.manifest import part_to_pb
 from rhino_core.errors import IntegrityError, InvalidRequestError, UnknownError
 from rhino_core.ids import FileEntry, GroupId, Lane, parse_name
 from rhino_core.rpc.convert import (
     epoch_to_pb,
     file_to_pb,
     group_of,
+    group_to_pb,
     store_of,
     store_version_of,
     store_version_to_pb,
@@ -25,7 +28,8 @@ from rhino_core.rpc.convert import (
 from rhino_core.rpc.inventory import files_to_pb
 from rhino_core.security.identity import CALLER
 from rhino_core.version import PROTOCOL, check_protocol
-from rhino_pb import common_pb2, peer_pb2, peer_pb2_grpc, sidecar_pb2
+from rhino_pb import archive_pb2, common_pb2, peer_pb2, peer_pb2_grpc, sidecar_pb2
+from worker_runtime.archiving.uploading import Order, Uploader
 from worker_runtime.codec import lane_of, scrub_to_pb
 from worker_runtime.fetch.serving import Reader, Turnstile, host_of, is_turn
 from worker_runtime.manager_link.directory import Directory
@@ -50,6 +54,7 @@ class Answers:
     describer: Describer
     scrubber: Scrubber
     brancher: Brancher
+    uploader: Uploader
 
 
 class PeerService(peer_pb2_grpc.PeerServicer):
@@ -193,3 +198,17 @@ class PeerService(peer_pb2_grpc.PeerServicer):
             linked_bytes=branched.linked_bytes,
             duration_ms=branched.duration_ms,
         )
+
+    async def Archive(
+        self, request: archive_pb2.ArchiveRequest, context: Context
+    ) -> AsyncIterator[archive_pb2.ArchiveReply]:
+        versions = tuple(store_version_of(message) for message in request.versions)
+        order = Order(request.archive, request.job, versions, request.basis)
+        async with contextlib.aclosing(self._answers.uploader.run(order)) as steps:
+            async for progress in steps:
+                yield archive_pb2.ArchiveReply(
+                    uploaded_bytes=progress.uploaded_bytes,
+                    left_bytes=progress.left_bytes,
+                    part=part_to_pb(progress.part) if progress.part is not None else None,
+                    refused=[group_to_pb(group) for group in progress.refused],
+                )

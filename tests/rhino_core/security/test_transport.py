@@ -76,17 +76,20 @@ WRONG_ROLES = [
     *((READER, f"{H}{name}") for name in ("ForgetJob", "UndoForgetJob", "ForgetWorker")),
     *(
         (READER, method)
-        for method in (f"{H}DriverSession", f"{R}Register", f"{P}Fetch", f"{P}StartScrub", f"{P}Branch")
+        for method in (f"{H}DriverSession", f"{R}Register", f"{P}Fetch", f"{P}StartScrub", f"{P}Branch", f"{P}Archive")
     ),
     *((READER, f"{P}{name}") for name in ("OpenPush", "Inventory", "CheckVersions")),
     *((DRIVER, f"{H}{name}") for name in ("StartHandover", "DrainWorker", "ForgetJob", "ListJobs", "Explain")),
     *((DRIVER, f"{R}{name}") for name in ("Register", "ResolveGroup", "ListWorkers")),
-    *((DRIVER, f"{P}{name}") for name in ("Fetch", "Inventory", "OpenPush", "StartScrub", "Describe", "Branch")),
+    *(
+        (DRIVER, f"{P}{name}")
+        for name in ("Fetch", "Inventory", "OpenPush", "StartScrub", "Describe", "Branch", "Archive")
+    ),
     *((WORKER, f"{H}{name}") for name in ("DriverSession", "ForgetJob", "StartHandover", "DrainWorker", "ListJobs")),
     *((WORKER, f"{R}{name}") for name in ("ListWorkers", "DescribeGroups")),
-    *((WORKER, f"{P}{name}") for name in ("StartScrub", "Describe", "Branch")),
+    *((WORKER, f"{P}{name}") for name in ("StartScrub", "Describe", "Branch", "Archive")),
     *((OPERATOR, f"{R}{name}") for name in ("Register", "Heartbeat", "ResolveGroup")),
-    *((OPERATOR, f"{P}{name}") for name in ("OpenPush", "Fetch", "CheckVersions")),
+    *((OPERATOR, f"{P}{name}") for name in ("OpenPush", "Fetch", "CheckVersions", "Archive")),
     (OPERATOR, f"{H}DriverSession"),
     *((MANAGER, method) for method in (f"{P}Fetch", f"{P}OpenPush", f"{H}ForgetJob", f"{R}Register")),
 ]

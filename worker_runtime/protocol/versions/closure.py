@@ -378,7 +378,12 @@ def wanted(local: StoreCatalogue, remote: Iterable[FileEntry], floor: Version | 
     # Local files count as later arrivals. Otherwise attempts that were deleted here would be fetched again.
     kept = kept_names(StoreCatalogue([*theirs.values(), *local.entries()], local.first_snapshots), floor)
     found = [entry for name, entry in theirs.items() if name in kept]
-    return tuple(sorted(found, key=lambda entry: (_PULL_ORDER[entry.kind], bool(entry.same_as))))
+    return pull_order(found)
+
+
+def pull_order(entries: Iterable[FileEntry]) -> tuple[FileEntry, ...]:
+    """In the order in which they may come (`wanted`); otherwise as they are."""
+    return tuple(sorted(entries, key=lambda entry: (_PULL_ORDER[entry.kind], bool(entry.same_as))))
 
 
 def raise_floor(current: Version | None, proposed: Version) -> Version:

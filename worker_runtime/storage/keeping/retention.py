@@ -24,6 +24,7 @@ class Pins:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._sessions: dict[str, Counter[StoreVersion]] = {}
+        self._kept: Counter[StoreVersion] = Counter()
         self._added_at = float("-inf")
 
     @property
@@ -47,8 +48,18 @@ class Pins:
     def end(self, session: str) -> None:
         self._sessions.pop(session, None)
 
+    @contextlib.contextmanager
+    def keeping(self, versions: Collection[StoreVersion]) -> Iterator[None]:
+        """Pins the versions meanwhile. No task loads them, so nothing yields to them."""
+        self._kept.update(versions)
+        try:
+            yield
+        finally:
+            self._kept.subtract(versions)
+            self._kept = +self._kept
+
     def of(self, store: StoreId) -> set[Version]:
-        return {v.version for pins in self._sessions.values() for v in pins if v.store == store}
+        return {v.version for pins in (self._kept, *self._sessions.values()) for v in pins if v.store == store}
 
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,17 @@
+"""The scene of the tests of the archive."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.worker_runtime.archiving.scene import Scene
+from tests.worker_runtime.cluster import Cluster
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with Cluster(tmp_path) as cluster:
+        yield Scene(cluster, tmp_path / "archive")

@@ -1,0 +1,99 @@
+"""Sidecars with a folder as archive. The test is the manager: it asks for uploads, and writes the manifests."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rhino_archive.bucket import Bucket
+from rhino_archive.manifest import Manifest, Part, batch_prefix, manifest_bytes, part_of
+from rhino_core.ids import StoreId, StoreVersion
+from rhino_core.rpc.channel import aio_channel
+from rhino_core.rpc.convert import store_version_to_pb
+from rhino_pb import archive_pb2, peer_pb2_grpc, sidecar_pb2
+from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes, zip_bytes
+from tests.worker_runtime.support.with_manager import lineage, version
+
+STORE = StoreId("job", 0, 3, "default")
+OTHER = STORE._replace(partition=4)
+SST, TWIN = "SSTs/000001-u.sst", "SSTs/000002-u.sst"
+LARGE = bytes(range(256)) * 4 * 40_000  # more than one pack
+READY = sidecar_pb2.PREPARE_STATE_READY
+
+
+def manifest_name(batch_id: int) -> str:
+    """As `Scene.publish` names it."""
+    return f"{batch_prefix('job', batch_id)}d"
+
+
+@dataclass
+class Scene:
+    cluster: Cluster
+    folder: Path
+    parts: list[Part] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.cluster.manager.archive = str(self.folder)
+
+    def packs(self) -> dict[str, int]:
+        """Sizes of the packs, by name."""
+        return {path.name: path.stat().st_size for path in self.folder.glob("job/packs/*")}
+
+    def pack(self, name: str) -> Path:
+        return self.folder / "job" / "packs" / name
+
+    async def archive(
+        self, process: Process, number: int, *stores: StoreId, basis: str = ""
+    ) -> archive_pb2.ArchiveReply:
+        """Version `number` of the stores. The last reply."""
+        wanted = [StoreVersion(store, version(number)) for store in stores or (STORE,)]
+        return (await self.ask(process, wanted, basis))[-1]
+
+    async def ask(
+        self, process: Process, versions: Sequence[StoreVersion], basis: str = ""
+    ) -> list[archive_pb2.ArchiveReply]:
+        assert process.worker is not None
+        request = archive_pb2.ArchiveRequest(
+            archive=str(self.folder), job="job", versions=map(store_version_to_pb, versions), basis=basis
+        )
+        async with aio_channel(process.worker.peer_address) as channel:
+            return [reply async for reply in peer_pb2_grpc.PeerStub(channel).Archive(request, timeout=60)]
+
+    async def publish(self, number: int, *replies: archive_pb2.ArchiveReply) -> Manifest:
+        """Writes the manifest of the batch before version `number`."""
+        parts = tuple(part_of(reply.part) for reply in replies)
+        manifest = Manifest("job", number - 1, 1, 2, "cluster", "query", "/location", "d", parts)
+        await Bucket(str(self.folder)).put(manifest.name, manifest_bytes(manifest))
+        return manifest
+
+    async def lose_all(self) -> None:
+        """All sidecars end, and their disks are gone."""
+        for name, process in self.cluster.sidecars.items():
+            await process.end()
+            shutil.rmtree(process.settings.data_dir)
+            if name in self.cluster.manager.workers:
+                self.cluster.manager.lose(name, absent=False)
+        self.cluster.manager.groups.clear()
+
+
+async def snapshot(client: Client, store: StoreId = STORE, content: bytes = LARGE, twin: bytes = b"") -> None:
+    """Versions 1 to 4: a snapshot with a large file at version 3, and one changelog after it."""
+    for number in (1, 2, 3):
+        await client.commit(store, version(number), changelog_bytes(number), lineage(number))
+    await client.add(store, SST, content)
+    files = [SST]
+    if twin:
+        await client.add(store, TWIN, twin)
+        files.append(TWIN)
+    await client.commit(store, version(3), zip_bytes(*(name.removeprefix("SSTs/") for name in files)), [], end="zip")
+    await client.commit(store, version(4), changelog_bytes(4), [version(3)])
+
+
+async def until_log(process: Process, text: str) -> None:
+    log = process.settings.data_dir.parent / "log"
+    async with asyncio.timeout(30):
+        while text not in log.read_text():  # noqa: ASYNC110  a file
+            await asyncio.sleep(0.05)
