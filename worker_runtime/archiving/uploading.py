@@ -163,6 +163,7 @@ class _Upload:
         stores = {version.store: self._known.store(version.store) for version in order.versions}
         plans: dict[GroupId, _Plan] = {}
         for group, versions in groups.items():
+            await asyncio.sleep(0)  # many groups must not delay commits
             plan = self._plan(versions, stores)
             if plan is None:
                 self._progress.refused.append(group)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from dataclasses import replace
+from pathlib import Path
 
 import grpc
 import pytest
@@ -15,9 +17,9 @@ from rhino_archive.reading import read_part
 from rhino_core.ids import Version
 from rhino_pb import sidecar_pb2
 from tests.worker_runtime.archiving.scene import LARGE, OTHER, READY, SST, STORE, TWIN, Scene, snapshot
-from tests.worker_runtime.cluster import Client, Process, changelog_bytes
+from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes
 from tests.worker_runtime.support.scrub import flip_a_bit
-from tests.worker_runtime.support.with_manager import lineage, version
+from tests.worker_runtime.support.with_manager import lineage, manager, settings_of, version
 
 LOST, UNAVAILABLE = sidecar_pb2.PREPARE_STATE_LOST, sidecar_pb2.PREPARE_STATE_UNAVAILABLE
 
@@ -143,3 +145,14 @@ async def test_without_an_archive_a_lost_version_is_lost(scene: Scene) -> None:
     async with b.attach(replicas=0) as client:
         reply = await client.prepare(STORE, version(4))
         assert (reply.state, "archive" in reply.message) == (LOST, False)
+
+
+async def test_the_real_manager_names_the_archive(tmp_path: Path) -> None:
+    """It has begun with an empty journal, so nothing is lost for a while; but the archive is asked."""
+    settings = replace(settings_of(tmp_path), archive=str(tmp_path / "archive"))
+    async with asyncio.timeout(60), manager(settings) as address, Cluster(tmp_path) as cluster:
+        cluster.address = address
+        (a,) = await cluster.start("a")
+        async with a.attach(replicas=0) as client:
+            while "the archive does not have it" not in (await client.prepare(STORE, version(1))).message:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
