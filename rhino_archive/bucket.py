@@ -225,7 +225,7 @@ def _opened(url: str) -> ObjectStore:
     scheme, separator, _ = url.partition("://")
     if not separator:
         # Without empty folders, as a store has none.
-        return LocalStore(url, mkdir=True, automatic_cleanup=True)
+        return LocalStore(url, mkdir=False, automatic_cleanup=True)
     # Options that are given replace those of the environment, so these come from there.
     client: Any = {key: os.environ.get(f"{SCHEMES[scheme]}_{key.upper()}") for key in _CLIENT}
     client = {key: value for key, value in client.items() if value} | {"timeout": timedelta(seconds=REQUEST_S)}

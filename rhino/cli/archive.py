@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.filesize import decimal
@@ -25,6 +26,9 @@ from rhino_archive.verifying import Verified, Verifier
 from rhino_core.errors import IntegrityError, PreconditionError, UnknownError
 from rhino_core.text import count, duration
 from rhino_model.archives import Archive, ArchivedQuery
+
+if TYPE_CHECKING:
+    from rhino.cli.archive_restore import Restored
 
 app = typer.Typer(no_args_is_help=True, help="An independent copy of the state of queries on an object store.")
 POLL_S = 0.3
@@ -201,11 +205,60 @@ def claim_query(
         say_json({"job": job, "cluster": found.cluster, "former": former})
 
 
+ToOption = Annotated[Path, typer.Option(metavar="FOLDER", help="New folder of the query checkpoint.")]
+BatchOption = Annotated[int | None, typer.Option(help="An archived batch. Default: the one archived last.")]
+RestoredJobOption = Annotated[str, typer.Option(help="Query id, as `rhino archive list` shows it.")]
+
+
+def restore(
+    call: CallOptions,
+    job: RestoredJobOption,
+    to: ToOption,
+    batch: BatchOption = None,
+    archive: UrlOption = "",
+    yes: YesOption = False,
+) -> None:
+    """Make the checkpoint of a query anew, and let this cluster go on with the query's archive.
+
+    For a new cluster, when the checkpoint is lost, too. Start the query with the new folder as its checkpointLocation:
+    its state comes from the archive by itself. Batches after the archived one are computed again.
+    """
+    from rhino.cli.archive_restore import chosen
+    from rhino.cli.archive_restore import restore as restored
+
+    if not archive:
+        claim_query(call, job, yes=yes)
+    bucket = Bucket(_url(archive, call))
+    _show_restored(restored(asyncio.run(chosen(bucket, job, batch)), to), call)
+
+
+def export(
+    call: CallOptions, job: RestoredJobOption, to: ToOption, batch: BatchOption = None, archive: UrlOption = ""
+) -> None:
+    """Make a plain Spark checkpoint of an archived batch, with its state: Spark goes on with it without Rhino."""
+    from rhino.cli.archive_restore import chosen
+    from rhino.cli.archive_restore import export as exported
+
+    bucket = Bucket(_url(archive, call))
+    _show_restored(exported(bucket, asyncio.run(chosen(bucket, job, batch)), to), call)
+
+
+def _show_restored(done: Restored, call: CallOptions) -> None:
+    if call.as_json:
+        say_json(done)
+        return
+    say(f"query {done.query or done.job}: batch {done.batch_id}, logged at {_time(done.logged_ms)}")
+    say(f"start it with checkpointLocation {done.checkpoint} (it was {done.former_location or 'not known'})")
+    say(f"batch {done.batch_id + 1} and those after it are computed again: their output must be idempotent")
+
+
 for name, command in (
     ("status", status),
     ("now", now),
     ("list", list_batches),
     ("verify", verify),
     ("claim", claim_query),
+    ("restore", restore),
+    ("export", export),
 ):
     app.command(name)(expanded(command))

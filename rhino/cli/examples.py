@@ -53,6 +53,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "archive now": ("rhino archive now --wait", "rhino archive now --job counts"),
     "archive list": ("rhino archive list", "rhino archive list --archive s3://bucket/rhino --json"),
     "archive verify": ("rhino archive verify --newest", "rhino archive verify --archive /mnt/archive"),
+    "archive restore": (
+        "rhino archive restore --job 5b1f0c3e-9a3f-4d5a-8a35-1d5a3a1f0c3e --to /ckpt/counts",
+        "rhino archive restore --job 5b1f0c3e-9a3f-4d5a-8a35-1d5a3a1f0c3e --to /ckpt/counts --batch 1200 --yes",
+    ),
+    "archive export": (
+        "rhino archive export --archive s3://bucket/rhino --job 5b1f0c3e-9a3f-4d5a-8a35-1d5a3a1f0c3e --to /ckpt/plain",
+    ),
     "archive claim": ("rhino archive claim --job 5b1f0c3e-9a3f-4d5a-8a35-1d5a3a1f0c3e --yes",),
     "local show": ("rhino local show", "rhino local show --data-dir ~/state"),
     "local clean": ("rhino local clean --dry-run", "rhino local clean --data-dir ~/state --yes"),

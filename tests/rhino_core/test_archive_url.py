@@ -13,7 +13,7 @@ from rhino_core.settings import ManagerSettings
 
 @pytest.mark.parametrize("url", ["s3://bucket/state", "gs://bucket", "az://container/x", "file:///mnt/x", "/mnt/x"])
 def test_what_an_archive_may_be(url: str) -> None:
-    assert check_url(url) == ManagerSettings(Path("/x"), archive=url).archive
+    assert check_url(url) == check_url(ManagerSettings(Path("/x"), archive=url).archive)
 
 
 @pytest.mark.parametrize("url", ["hdfs://x/y", "s3://", "state", "../x", "s3://key:secret@bucket/x", "s3://bucket?x=1"])

@@ -25,7 +25,7 @@ async def test_an_upload_without_a_manifest_counts_for_some_hours_and_while_the_
     known = Known(here, clock)
 
     async def places() -> list[tuple[Extent, ...] | None]:
-        await known.refresh(bucket, "job", None, [STORE.group])
+        await known.refresh(bucket, "job", "", [STORE.group])
         return [known.store(STORE).find(sst(number)) for number in (1, 2)]
 
     assert await places() == [None, None]
@@ -42,7 +42,7 @@ async def test_an_upload_without_a_manifest_counts_for_some_hours_and_while_the_
 async def test_a_group_is_forgotten_when_nobody_archives_it_here(tmp_path: Path) -> None:
     clock = Clock()
     known = Known(Catalogue(), clock)
-    await known.refresh(Bucket(str(tmp_path)), "job", None, [STORE.group])
+    await known.refresh(Bucket(str(tmp_path)), "job", "", [STORE.group])
     clock.now += UNASKED_S - 1
     assert known.used()
     clock.now += 1

@@ -1,0 +1,105 @@
+"""All workers, their disks and the manager are lost. A new cluster goes on from the archive, and the output is exact."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from rhino.cli.main import app
+from rhino.client.handover_client import HandoverClient
+from rhino.testing import ClusterShape, LocalCluster
+from rhino_model.archives import ArchivedQuery
+from spark_connector.query_checkpoint import QueryCheckpoint
+from tests.spark.conftest import wait_for
+from tests.spark.queries import QUERIES
+from tests.spark.run import Run, assert_equals_batch
+from tests.spark.support.takeover import STOCK, advance
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "2",
+    # Snapshots and changelogs both are archived.
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "3",
+    "spark.sql.streaming.stateStore.maintenanceInterval": "500ms",
+}
+
+
+@contextmanager
+def new_cluster(folder: Path, archive: Path) -> Iterator[tuple[LocalCluster, SparkSession]]:
+    """Its disks are deleted at the end."""
+    options = ("--archive", str(archive), "--archive-every-s", "1")
+    with LocalCluster(folder, workers=2, shape=ClusterShape(manager_options=options)) as cluster:
+        yield cluster, cluster.session("archive", SETTINGS)
+    shutil.rmtree(folder)
+
+
+def rhino(*arguments: str) -> str:
+    result = CliRunner().invoke(app, arguments)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def archived(cluster: LocalCluster) -> ArchivedQuery:
+    with HandoverClient(cluster.manager) as client:
+        (found,) = client.archive().queries
+    return found
+
+
+def go_on(cluster: LocalCluster, run: Run, batches: int) -> None:
+    """Runs some batches, stops the query, and puts the last batch into the archive."""
+    running = run.start()
+    run.advance(running, batches)
+    wait_for(lambda: archived(cluster).batch_id >= 0, "a batch in the archive while the query runs")
+    running.stop()
+    rhino("archive", "now", "--wait", "--manager", cluster.manager)
+    done = archived(cluster)
+    assert (done.batch_id, done.whole, done.error) == (run.logged() - 1, True, "")
+
+
+def test_a_query_survives_the_loss_of_everything(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    with new_cluster(tmp_path / "first", archive) as (cluster, spark):
+        run = Run(spark, QUERIES["join4"], tmp_path)
+        go_on(cluster, run, 6)
+    job = QueryCheckpoint(run.checkpoint).job
+
+    with new_cluster(tmp_path / "second", archive) as (cluster, spark):
+        run = Run(spark, QUERIES["join4"], tmp_path)
+        running = run.start()
+        run.advance(running, 3)
+        wait_for(lambda: "another cluster" in archived(cluster).error, "the archive is the first cluster's")
+        running.stop()
+        rhino("archive", "claim", "--job", job, "--yes", "--manager", cluster.manager)
+        go_on(cluster, run, 3)
+        assert_equals_batch(run)
+
+    shutil.rmtree(run.checkpoint)
+    verified = json.loads(rhino("archive", "verify", "--archive", str(archive), "--json"))
+    assert verified["queries"][job]["problems"] == []
+    exported = tmp_path / "exported"
+    rhino("archive", "export", "--job", job, "--to", str(exported), "--archive", str(archive))
+    with new_cluster(tmp_path / "third", archive) as (cluster, spark):
+        rhino("archive", "restore", "--job", job, "--to", str(run.checkpoint), "--yes", "--manager", cluster.manager)
+        run = Run(spark, QUERIES["join4"], tmp_path)
+        go_on(cluster, run, 3)
+        assert_equals_batch(run)
+        batches = run.logged()
+
+    # Spark goes on with the export of the batch before these, without Rhino.
+    shutil.rmtree(run.checkpoint)
+    exported.rename(run.checkpoint)
+    with LocalCluster(tmp_path / "stock", workers=2, rhino=False) as cluster:
+        run = Run(cluster.session("stock", SETTINGS), QUERIES["join4"], tmp_path)
+        advance(run, STOCK, 4)
+        assert run.logged() > batches
+        assert_equals_batch(run)
