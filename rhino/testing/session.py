@@ -51,6 +51,7 @@ def close_driver() -> None:
             process.wait()
     SparkContext._gateway = None
     SparkContext._jvm = None
+    SparkSession._instantiatedSession = None  # `functions.udf` would ask its JVM for settings
 
 
 def driver_pid() -> int:

@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions
+from pyspark.sql.types import LongType
 
 from rhino.testing import ClusterError
 from rhino.testing.session import close_driver, open_session
@@ -64,3 +65,8 @@ def test_an_interrupted_call_is_a_keyboard_interrupt(spark: SparkSession, tmp_pa
     close_driver()
     assert SparkContext._active_spark_context is None
     assert psutil.Process().children(recursive=True) == []
+
+
+def test_functions_can_be_made_after_the_end_of_a_driver(spark: SparkSession) -> None:
+    close_driver()
+    assert functions.udf(lambda value: value, LongType()).returnType == LongType()
