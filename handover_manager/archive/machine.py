@@ -72,6 +72,7 @@ class ArchivedQuery:
     logged: BatchKnown | None = None
     behind_since: float | None = None  # when the oldest batch was logged that is later than the archived one
     round: Round | None = None
+    checkpoint: CheckpointRead | None = None  # that of the newest logged batch, if the driver has sent it
     due_at: float = 0.0
     failures: int = 0
     error: str = ""
@@ -122,6 +123,8 @@ class ArchiveMachine:
                 return self._answered(event, now)
             case CheckpointRead(job, batch_id, files):
                 query = self.queries.get(job)
+                if query is not None and files:
+                    query.checkpoint = event
                 if query is not None and query.round is not None and query.round.batch.batch_id == batch_id:
                     query.round.checkpoint = files
                     return self._completed(query.round)
@@ -144,7 +147,10 @@ class ArchiveMachine:
         return [*self._ended(now), *self._begun(now)]
 
     def _logged(self, query: ArchivedQuery, event: BatchKnown, now: float) -> None:
-        query.logged = event
+        former, query.logged = query.logged, event
+        rewound = former is not None and former.versions != event.versions
+        if rewound and query.checkpoint is not None and query.checkpoint.batch_id >= event.batch_id:
+            query.checkpoint = None
         if query.behind and query.behind_since is None:
             query.behind_since = now
 
@@ -191,7 +197,13 @@ class ArchiveMachine:
         basis = "" if query.newest is None else query.newest.name
         query.round = Round(next(self._numbers), batch, basis, now, versions, set(versions))
         query.due_at = now + self._every_s
-        return [ReadCheckpoint(batch.job, batch.batch_id), *self._ask(query, now)]
+        asked = self._ask(query, now)
+        if query.round is None:
+            return asked
+        if query.checkpoint is not None and query.checkpoint.batch_id == batch.batch_id:
+            query.round.checkpoint = query.checkpoint.files
+            return asked
+        return [ReadCheckpoint(batch.job, batch.batch_id), *asked]
 
     def _ask(self, query: ArchivedQuery, now: float) -> list[Effect]:
         """Gives the groups without an uploader to their next candidates. Ends the round if one has none."""

@@ -195,7 +195,11 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         generation = self._runtime.generation
         caller = session.principal or context.peer().rpartition(":")[0]
         with self._runtime.session(session):
-            yield pb.DriverCommand(welcome=pb.DriverWelcome(generation=generation, token=session.token))
+            yield pb.DriverCommand(
+                welcome=pb.DriverWelcome(
+                    generation=generation, token=session.token, archives=self._runtime.archiver is not None
+                )
+            )
             reader = asyncio.create_task(self._read(requests, session, caller))
             try:
                 async for effect in session.effects():

@@ -2268,18 +2268,22 @@ class DriverWelcome(_message.Message):
 
     GENERATION_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
+    ARCHIVES_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     token: _builtins.str
     """secret of this driver: its next session shows it to replace this one"""
+    archives: _builtins.bool
+    """the driver sends CheckpointRead of the last batch when a query ends"""
     def __init__(
         self,
         *,
         generation: _builtins.int = ...,
         token: _builtins.str = ...,
+        archives: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archives", b"archives", "generation", b"generation", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

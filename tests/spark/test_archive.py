@@ -1,4 +1,4 @@
-"""All workers, their disks and the manager are lost. A new cluster goes on from the archive, and the output is exact."""
+"""All workers, their disks and the manager are lost. A new cluster goes on from the archive; the output is exact."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def go_on(cluster: LocalCluster, run: Run, batches: int) -> None:
     assert (done.batch_id, done.whole, done.error) == (run.logged() - 1, True, "")
 
 
-def test_a_query_survives_the_loss_of_everything(tmp_path: Path) -> None:
+def test_a_query_survives_the_loss_of_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rhino("cert", "key", str(tmp_path / "cluster.key"))
+    monkeypatch.setenv("RHINO_CLUSTER_KEY", str(tmp_path / "cluster.key"))
     archive = tmp_path / "archive"
     archive.mkdir()
     with new_cluster(tmp_path / "first", archive) as (cluster, spark):

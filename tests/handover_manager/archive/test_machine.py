@@ -123,6 +123,29 @@ def test_the_files_of_the_checkpoint_go_with_the_batch(cluster: Cluster) -> None
     assert [manifest.checkpoint for manifest in play.written] == [(("offsets/3", b"x"),)]
 
 
+def test_the_files_that_a_driver_sends_at_the_end_of_a_query_are_kept(cluster: Cluster) -> None:
+    play = Play(cluster)
+    play.driver = False
+    play.logged(3)
+    play(ev.CheckpointRead(JOB, 3, (CheckpointFile("offsets/3", b"x"),)))
+    play.failed("w2", archive=True)
+    play.tick()
+    play.uploaded("w2")
+    play.uploaded("w3")
+    assert (play.asked_for, play.written[0].checkpoint) == ([3], (("offsets/3", b"x"),))
+
+
+def test_files_of_a_former_history_do_not_go_with_a_batch(cluster: Cluster) -> None:
+    play = Play(cluster)
+    play.logged(3)
+    play.uploaded("w2")
+    play.uploaded("w3")
+    play.driver = False
+    play.now += EVERY_S
+    play.logged(3, history="b")  # after a rewind
+    assert play.asked_for == [3, 3]
+
+
 def test_a_driver_that_does_not_answer_stops_nothing(cluster: Cluster) -> None:
     play = Play(cluster)
     play.driver = False

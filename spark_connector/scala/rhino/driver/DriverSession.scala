@@ -105,7 +105,8 @@ private[driver] class DriverSession(
     channel.resetConnectBackoff() // the channel's own pause grows to minutes; `run` has its own
     val stream = new ManagerStream(channel, hello :+ ("former_token" -> token), obey)
     stream.welcome().foreach { its =>
-      token = its
+      token = its.string("token")
+      queries.archived = its.bool("archives")
       introduce(stream)
       connected = true
       if (!opened.complete(())) logInfo(s"Rhino manager at ${settings.manager} is back")

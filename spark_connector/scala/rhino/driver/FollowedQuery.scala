@@ -89,6 +89,9 @@ private[spark] class FollowedQuery(
     }
   }
 
+  /** The newest batch that was reported. */
+  def newestBatch: Option[Long] = reported
+
   private def complete(its: Logged): Boolean =
     run.computedBatches.exists(_ >= its.batch) || run.executedBatch > its.batch ||
       nowNs() - its.sinceNs >= FiguresMs * 1000000L

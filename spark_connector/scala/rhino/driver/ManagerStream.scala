@@ -15,10 +15,10 @@ import rhino.spark.wire.Schema.{message, method, Fields, Message}
  */
 private[driver] class ManagerStream(channel: ManagedChannel, hello: Seq[(String, Any)], obey: Message => Unit) {
   private val ended = new CompletableFuture[Throwable]()
-  private val welcomed = new CompletableFuture[String]()
+  private val welcomed = new CompletableFuture[Message]()
   private val commands = new StreamObserver[Message] {
     override def onNext(command: Message): Unit =
-      if (command.has("welcome")) welcomed.complete(command.sub("welcome").string("token")) else obey(command)
+      if (command.has("welcome")) welcomed.complete(command.sub("welcome")) else obey(command)
     override def onError(error: Throwable): Unit = { ended.complete(error); welcomed.completeExceptionally(error) }
     override def onCompleted(): Unit = onError(new EOFException("the manager has ended the session"))
   }
@@ -29,9 +29,9 @@ private[driver] class ManagerStream(channel: ManagedChannel, hello: Seq[(String,
   def send(event: Message): Unit = ManagerStream.inParts(event).foreach(events.onNext)
 
   /**
-   * Waits until the manager accepts this driver. Returns the session's token, or None if the stream has ended instead.
+   * Waits until the manager accepts this driver. Returns its DriverWelcome, or None if the stream has ended instead.
    */
-  def welcome(): Option[String] =
+  def welcome(): Option[Message] =
     try Some(welcomed.get())
     catch { case _: ExecutionException => None }
 

@@ -36,6 +36,7 @@ private[spark] class QueryFollower(
   private val refused = TrieMap.empty[UUID, String] // the session's thread also adds to it
   private val pauses = new FailurePauses(nowNs)
   @volatile private var stopped = false
+  @volatile var archived = false // the manager wants the files of the checkpoint when a query ends
   private val thread = new Thread(() => follow(), "rhino-queries")
   thread.setDaemon(true)
 
@@ -76,7 +77,7 @@ private[spark] class QueryFollower(
 
   /** What of a query's checkpoint belongs to a batch. Reads it, which takes its time. */
   def checkpoint(job: String, batch: Long): Message = {
-    val run = synchronized(running.values.find(_.job == job).map(_.run))
+    val run = synchronized(running.values.find(its => its.job == job && its.stateful).map(_.run))
     val read =
       try {
         val files = run.getOrElse(throw new IllegalStateException("the query has ended")).checkpointFiles(batch)
@@ -115,6 +116,7 @@ private[spark] class QueryFollower(
 
   private def end(query: FollowedQuery): Unit = {
     locations.runEnded(query.runId)
+    if (archived && query.stateful) query.newestBatch.foreach(batch => send(checkpoint(query.job, batch)))
     running.remove(query.runId)
     if (query.stateful) tell("query_ended", query.ended)
   }

@@ -292,6 +292,23 @@ class FollowerSuite extends Suite {
     expect(its.follower.checkpoint("other", 0).sub("checkpoint").string("error").contains("has ended"), true)
   }
 
+  test("at its end a query sends the files of its last batch, if the manager wants them") {
+    def endOf(archived: Boolean): Seq[Message] = {
+      val run = new FakeRun("q").planning(plan, batch = 0)
+      val its = new Followed(run)
+      its.look()
+      run.logging(0)
+      its.follower.archived = archived
+      its.look()
+      its.runs = Nil
+      its.look()
+    }
+    expect(endOf(archived = false).map(_.has("checkpoint")), Seq(false))
+    val events = endOf(archived = true)
+    expect(events.map(_.has("checkpoint")), Seq(true, false))
+    expect(events.head.sub("checkpoint").long("batch_id"), 0L)
+  }
+
   test("a query that failed is tried again after its pause, others at once") {
     var nowMs = 0L
     val pauses = new FailurePauses(() => nowMs * 1000000L)
