@@ -6,7 +6,7 @@ import org.apache.hadoop.fs.{FileStatus, FileSystem, Path}
 
 /**
  * Reads the files of a query checkpoint that belong to a batch, for an archive: everything but state, and of the logs
- * the entries of this batch. A restart needs no others.
+ * the entries that a restart after this batch needs.
  */
 private[spark] object CheckpointFiles {
   private val TotalMax = 64L << 20
@@ -16,8 +16,9 @@ private[spark] object CheckpointFiles {
     val operators = list(fs, new Path(root, "state")).filter(_.isDirectory).map(_.getPath)
     val folders = new Path(root, "sources") +:
       operators.flatMap(its => Seq("_metadata", "_stateSchema", "0/_metadata").map(new Path(its, _)))
-    val found = Seq("metadata", s"offsets/$batch", s"commits/$batch").map(name => fs.getFileStatus(new Path(root, name))) ++
-      folders.flatMap(below(fs, _))
+    val before = if (batch > 0) Seq(s"offsets/${batch - 1}") else Nil // Spark reads it at a start
+    val logs = Seq("metadata", s"offsets/$batch", s"commits/$batch") ++ before
+    val found = logs.map(name => fs.getFileStatus(new Path(root, name))) ++ folders.flatMap(below(fs, _))
     val total = found.map(_.getLen).sum
     if (total > TotalMax) {
       throw new IllegalStateException(s"the checkpoint at $root has $total bytes beside its state: at most $TotalMax " +
