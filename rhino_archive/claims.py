@@ -6,7 +6,7 @@ import json
 import time
 
 from rhino_archive.bucket import Bucket
-from rhino_core.errors import ConflictError, IntegrityError, UnknownError
+from rhino_core.errors import ConflictError, IntegrityError, UnavailableError, UnknownError
 
 
 def _name(job: str) -> str:
@@ -23,6 +23,12 @@ async def claimed_by(bucket: Bucket, job: str) -> str | None:
         return str(json.loads(data)["cluster"])
     except (ValueError, LookupError, TypeError) as error:
         raise IntegrityError(f"archive {bucket.url}: {_name(job)} is damaged: {error}") from error
+
+
+async def require_claim(bucket: Bucket, job: str) -> None:
+    """Raises UnavailableError unless some cluster may write. A folder without its mount looks like an empty archive."""
+    if await claimed_by(bucket, job) is None:
+        raise UnavailableError(f"archive {bucket.url}: {_name(job)} is not there: is the archive mounted here?")
 
 
 async def claim(bucket: Bucket, job: str, cluster: str, *, force: bool = False) -> None:

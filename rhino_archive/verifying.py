@@ -58,6 +58,8 @@ class Verifier:
                 continue
             files = [file for version in versions for file in version.files]
             await self._verify_files(sorted(files, key=lambda file: [(e.pack, e.offset) for e in file.extents]))
+        for pack in sorted(manifest.packs - self._seen):  # with lists only
+            await self._pack(pack)
         return manifest
 
     async def _verify_files(self, files: Sequence[ArchivedFile]) -> None:

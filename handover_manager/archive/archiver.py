@@ -17,12 +17,11 @@ from handover_manager.archive.keeping import Keeper
 from handover_manager.archive.machine import ArchivedQuery, ArchiveMachine
 from handover_manager.view import ClusterView
 from rhino_archive.bucket import Bucket, bucket
-from rhino_archive.claims import claim
+from rhino_archive.claims import claim, require_claim
 from rhino_archive.manifest import Manifest, manifest_bytes, part_of
 from rhino_archive.reading import manifest_names, read_manifest
 from rhino_archive.retention import retention_of
 from rhino_core.errors import AccessDeniedError, ConflictError, IntegrityError, NoSpaceError, RhinoError, UnknownError
-from rhino_core.failpoints import hit
 from rhino_core.journal import Journal
 from rhino_core.rpc.channel import worker_channel
 from rhino_core.rpc.convert import group_of, store_version_to_pb
@@ -48,6 +47,7 @@ class Archiver:
         """Raises InvalidRequestError and PreconditionError, as `Bucket`."""
         self.bucket: Bucket = bucket(url)
         self._retention = retention_of(keep)
+        self._claimed: set[str] = set()  # queries
         self._keepers: dict[str, Keeper] = {}
         self._transport = transport
         self.cluster = _cluster(journal)
@@ -70,7 +70,7 @@ class Archiver:
             for job, query in list(self.machine.queries.items()):
                 if query.newest is not None and not query.stranger:
                     try:
-                        await claim(self.bucket, job, self.cluster)
+                        await self._claim(job)
                         await self._keepers.setdefault(job, Keeper(self.bucket, self._retention)).keep(job)
                     except RhinoError as error:
                         log.warning("archive not pruned", extra={"job": job, "error": str(error)})
@@ -131,7 +131,7 @@ class Archiver:
         self._tasks.create_task(carried_out())
 
     async def _find_newest(self, job: str) -> ev.Event:
-        await claim(self.bucket, job, self.cluster)
+        await self._claim(job)
         for name in await manifest_names(self.bucket, job):
             try:
                 return ev.NewestFound(job, await read_manifest(self.bucket, name))
@@ -141,11 +141,17 @@ class Archiver:
                 continue  # deleted meanwhile
         return ev.NewestFound(job, None)
 
+    async def _claim(self, job: str) -> None:
+        """Raises ConflictError, and UnavailableError if the archive has lost what this process has seen there."""
+        if job in self._claimed:
+            await require_claim(self.bucket, job)
+        await claim(self.bucket, job, self.cluster)
+        self._claimed.add(job)
+
     async def _write(self, number: int, manifest: Manifest) -> ev.Event:
-        await claim(self.bucket, manifest.job, self.cluster)
+        await self._claim(manifest.job)
         written = replace(manifest, written_ms=time.time_ns() // 1_000_000)
         name, data = manifest.name, manifest_bytes(written)
-        hit("archive.manifest.before")
         if not await self.bucket.put(name, data, create=True):
             # By a former process of this cluster, or by this one before a time-out. It has the same versions.
             try:
@@ -153,7 +159,6 @@ class Archiver:
             except IntegrityError as error:
                 log.error("a damaged manifest is replaced", extra={"job": manifest.job, "error": str(error)})
                 await self.bucket.put(name, data)
-        hit("archive.manifest.after")
         return ev.ManifestWritten(number, written)
 
     async def _upload(self, effect: ev.Upload) -> None:

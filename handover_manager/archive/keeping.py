@@ -10,7 +10,6 @@ from rhino_archive.bucket import Bucket
 from rhino_archive.manifest import BATCHES, manifest_of
 from rhino_archive.retention import Retention, Written, sweep
 from rhino_core.errors import UnknownError
-from rhino_core.failpoints import hit
 
 log = logging.getLogger(__name__)
 UNNAMED = "unnamed"  # object with the packs that no manifest names, and since when
@@ -37,9 +36,7 @@ class Keeper:
         kept = self._retention.kept(written)
         old = [one.name for one in written if one.name not in kept]
         named = [pack for name in sorted(kept) for pack in await self._packs(name)]
-        hit("archive.prune.before")
         await self._bucket.delete(*old)
-        hit("archive.prune.after")
         now_ms = max(one.written_ms for one in written)
         swept = sweep(packs, frozenset(named), await self._unnamed(job), now_ms)
         await self._bucket.delete(*(packs[pack].name for pack in swept.gone))

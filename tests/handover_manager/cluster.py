@@ -17,7 +17,7 @@ from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.server import Server
 from rhino_core.security.transport import PLAIN, Transport
 from rhino_core.settings import ManagerSettings
-from rhino_pb import common_pb2, handover_pb2_grpc, peer_pb2_grpc, replication_pb2_grpc
+from rhino_pb import archive_pb2, common_pb2, handover_pb2_grpc, peer_pb2_grpc, replication_pb2_grpc
 from rhino_pb import handover_pb2 as pb
 from rhino_pb import peer_pb2 as peer
 from rhino_pb import replication_pb2 as rep
@@ -266,6 +266,11 @@ class FakeDriver:
                     self.pushes += 1
                 case "refused":
                     self.refused.append(command.refused)
+                case "checkpoint":
+                    asked = command.checkpoint
+                    files = [archive_pb2.CheckpointFile(path=f"offsets/{asked.batch_id}", data=b"offsets")]
+                    read = pb.CheckpointRead(job=asked.job, batch_id=asked.batch_id, files=files)
+                    await self._call.write(pb.DriverEvent(checkpoint=read))
                 case "probe":
                     self.probes += 1
                     if self._answers:

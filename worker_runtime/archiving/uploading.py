@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from crc32c import crc32c
 
 from rhino_archive.bucket import Bucket, bucket
+from rhino_archive.claims import require_claim
 from rhino_archive.manifest import ArchivedFile, ArchivedVersion, Extent, Part, pack_name
 from rhino_archive.packs import Pack, Packer
 from rhino_core.errors import IntegrityError, InvalidRequestError
@@ -159,6 +160,7 @@ class _Upload:
         groups: dict[GroupId, list[StoreVersion]] = {}
         for version in order.versions:
             groups.setdefault(version.store.group, []).append(version)
+        await require_claim(self._bucket, order.job)
         await self._known.refresh(self._bucket, order.job, order.basis, tuple(groups))
         stores = {version.store: self._known.store(version.store) for version in order.versions}
         plans: dict[GroupId, _Plan] = {}

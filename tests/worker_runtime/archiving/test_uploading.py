@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import Callable
 
@@ -205,6 +206,7 @@ async def test_errors_of_the_archive_have_their_codes(scene: Scene) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await scene.ask(a, [StoreVersion(STORE._replace(job="another"), version(1))])
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        shutil.rmtree(scene.folder)
         scene.folder.write_text("no folder")
         with pytest.raises(grpc.aio.AioRpcError) as broken:
             await scene.archive(a, 1)
