@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rhino.cli import exit_codes
 from rhino.cli.output import confirm, say, say_json
-from rhino.client.inventories import collect_files, require_stopped
+from rhino.client.handover_client import HandoverClient
+from rhino.client.inventories import add_archived, collect_files, require_stopped
 from rhino.client.running import refuse_running
-from rhino_core.errors import InvalidRequestError
+from rhino_archive.bucket import Bucket
+from rhino_core.errors import InvalidRequestError, UnknownError
 from rhino_core.ids import GroupId
 from rhino_core.text import count
 from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.rewind.files import backup_name, checkpoint_files, local_path, move_away, sink_log_files
-from spark_connector.rewind.plan import RewindPlan, plan_rewind
+from spark_connector.rewind.plan import RewindPlan, StoredFiles, plan_rewind
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +38,16 @@ def run_rewind(manager: str, arguments: RewindArguments) -> int:
     checkpoint = QueryCheckpoint(local_path(arguments.checkpoint))
     job = checkpoint.job
     refuse_running(manager, checkpoint)
-    require_stopped(manager, job)
     logs = checkpoint.logs()
     groups = {GroupId(job, *key) for batch in logs.commits.values() for key in batch.ids}
-    plan = plan_rewind(logs, collect_files(manager, sorted(groups)))
+    stored = collect_files(manager, sorted(groups))
+    archived = _add_archived(manager, job, stored)
+    try:
+        require_stopped(manager, job)
+    except UnknownError:  # no worker stores anything of it
+        if not archived:
+            raise
+    plan = plan_rewind(logs, stored)
     files = checkpoint_files(checkpoint.folder, plan)
     output = local_path(arguments.file_sink) if arguments.file_sink else None
     sink_files = sink_log_files(output, plan.batch) if output and plan.needed else []
@@ -53,6 +62,12 @@ def run_rewind(manager: str, arguments: RewindArguments) -> int:
         move_away(files, checkpoint.folder, checkpoint.folder / backup)
     _report(plan, [*sink_files, *files], checkpoint.folder / backup if moving else None, as_json=arguments.as_json)
     return exit_codes.OK
+
+
+def _add_archived(manager: str, job: str, stored: StoredFiles) -> bool:
+    with HandoverClient(manager) as client:
+        url = client.archive().url
+    return bool(url) and asyncio.run(add_archived(Bucket(url), job, stored))
 
 
 def _ask(plan: RewindPlan, files: int, *, yes: bool) -> None:

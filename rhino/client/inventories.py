@@ -6,6 +6,8 @@ from collections.abc import Collection
 
 from rhino.client.connection import channel_of, manager_channel
 from rhino.client.handover_client import HandoverClient
+from rhino_archive.bucket import Bucket
+from rhino_archive.reading import manifest_names, read_manifest, read_part
 from rhino_core.errors import PreconditionError, UnavailableError
 from rhino_core.ids import GroupId, Worker
 from rhino_core.rpc import convert
@@ -36,6 +38,19 @@ def collect_files(manager: str, groups: Collection[GroupId]) -> StoredFiles:
     for worker in _workers(manager):
         _add(worker, groups, stored)
     return stored
+
+
+async def add_archived(bucket: Bucket, job: str, stored: StoredFiles) -> bool:
+    """Adds the files of all archived batches of a job: tasks load them from there. Returns whether there are any.
+
+    Raises the errors of `read_manifest` and of `read_part`.
+    """
+    names = await manifest_names(bucket, job)
+    for name in names:
+        for part in (await read_manifest(bucket, name)).parts:
+            versions = await read_part(bucket, job, part)
+            stored.add((file.entry for version in versions for file in version.files), ())
+    return bool(names)
 
 
 def _workers(manager: str) -> list[Worker]:

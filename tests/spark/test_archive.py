@@ -20,7 +20,7 @@ from spark_connector.query_checkpoint import QueryCheckpoint
 from tests.spark.conftest import wait_for
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch
-from tests.spark.support.takeover import STOCK, advance
+from tests.spark.support.takeover import STOCK, advance, wait_until_over
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
 SETTINGS = {
@@ -65,32 +65,68 @@ def go_on(cluster: LocalCluster, run: Run, batches: int) -> None:
     assert (done.batch_id, done.whole, done.error) == (run.logged() - 1, True, "")
 
 
-def test_a_query_survives_the_loss_of_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Its clusters have one key: this process keeps its certificates."""
     rhino("cert", "key", str(tmp_path / "cluster.key"))
     monkeypatch.setenv("RHINO_CLUSTER_KEY", str(tmp_path / "cluster.key"))
-    archive = tmp_path / "archive"
-    archive.mkdir()
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    return folder
+
+
+def test_a_query_survives_the_loss_of_all_workers_and_disks(archive: Path, tmp_path: Path) -> None:
     with new_cluster(tmp_path / "first", archive) as (cluster, spark):
         run = Run(spark, QUERIES["join4"], tmp_path)
-        go_on(cluster, run, 6)
+        go_on(cluster, run, 4)
     job = QueryCheckpoint(run.checkpoint).job
-
     with new_cluster(tmp_path / "second", archive) as (cluster, spark):
         run = Run(spark, QUERIES["join4"], tmp_path)
         running = run.start()
-        run.advance(running, 3)
+        run.advance(running, 2)
         wait_for(lambda: "another cluster" in archived(cluster).error, "the archive is the first cluster's")
-        running.stop()
         rhino("archive", "claim", "--job", job, "--yes", "--manager", cluster.manager)
-        go_on(cluster, run, 3)
+        wait_for(lambda: archived(cluster).batch_id > 4, "the second cluster archives")
+        running.stop()
         assert_equals_batch(run)
 
+
+@pytest.mark.nightly
+def test_it_goes_back_to_the_archived_batch_when_later_ones_are_lost(archive: Path, tmp_path: Path) -> None:
+    with new_cluster(tmp_path / "first", archive) as (cluster, spark):
+        run = Run(spark, QUERIES["join4"], tmp_path)
+        go_on(cluster, run, 4)
+        kept = run.logged() - 1
+        away = archive.rename(tmp_path / "away")
+        running = run.start()
+        run.advance(running, 3)
+        running.stop()
+        away.rename(archive)
+    with new_cluster(tmp_path / "second", archive) as (cluster, spark):
+        run = Run(spark, QUERIES["join4"], tmp_path)
+        running = run.start()
+        wait_for(lambda: not running.isActive, "the query has ended")
+        assert f"in the archive is {kept}: `rhino rewind` goes to it" in str(running.exception())
+        wait_until_over(cluster, QueryCheckpoint(run.checkpoint).job)
+        arguments = ("rewind", str(run.checkpoint), "--no-file-sink", "--yes", "--json", "--manager", cluster.manager)
+        assert json.loads(rhino(*arguments))["batch"] == kept
+        running = run.start()
+        run.advance(running, 4)
+        running.stop()
+        assert_equals_batch(run)
+
+
+@pytest.mark.nightly
+def test_it_survives_the_loss_of_its_checkpoint_too_and_goes_on_without_rhino(archive: Path, tmp_path: Path) -> None:
+    with new_cluster(tmp_path / "first", archive) as (cluster, spark):
+        run = Run(spark, QUERIES["join4"], tmp_path)
+        go_on(cluster, run, 6)
+    job, exported = QueryCheckpoint(run.checkpoint).job, tmp_path / "exported"
     shutil.rmtree(run.checkpoint)
     verified = json.loads(rhino("archive", "verify", "--archive", str(archive), "--json"))
     assert verified["queries"][job]["problems"] == []
-    exported = tmp_path / "exported"
     rhino("archive", "export", "--job", job, "--to", str(exported), "--archive", str(archive))
-    with new_cluster(tmp_path / "third", archive) as (cluster, spark):
+    with new_cluster(tmp_path / "second", archive) as (cluster, spark):
         rhino("archive", "restore", "--job", job, "--to", str(run.checkpoint), "--yes", "--manager", cluster.manager)
         run = Run(spark, QUERIES["join4"], tmp_path)
         go_on(cluster, run, 3)
