@@ -1,4 +1,4 @@
-"""What an archived batch consists of, and its form in the archive."""
+"""The content of an archived batch, and its form in the archive."""
 
 from __future__ import annotations
 

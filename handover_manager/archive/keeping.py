@@ -1,4 +1,4 @@
-"""Deletes what the archive need not keep: manifests by the retention, and then packs without a name."""
+"""Deletes the unneeded content of an archive: manifests by the retention, and then packs without a name."""
 
 from __future__ import annotations
 

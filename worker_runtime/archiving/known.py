@@ -61,7 +61,7 @@ class ArchivedStore:
 
 
 class Known:
-    """What one archive has of a job: only the newest state of each group that was archived here."""
+    """The files of a job in one archive: only the newest state of each group that was archived here."""
 
     def __init__(self, here: Catalogue, clock: Callable[[], float] = time.monotonic) -> None:
         self._here = here
