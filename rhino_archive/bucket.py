@@ -224,6 +224,8 @@ def _opened(url: str) -> ObjectStore:
 
     scheme, separator, _ = url.partition("://")
     if not separator:
+        if not os.path.isdir(url):
+            raise UnavailableError(f"archive {url}: there is no such folder on this machine: make it, or mount it")
         # Without empty folders, as a store has none.
         return LocalStore(url, mkdir=False, automatic_cleanup=True)
     # Options that are given replace those of the environment, so these come from there.

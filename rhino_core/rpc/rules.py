@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from rhino_core import ids
+from rhino_core.archive_url import is_archive
 from rhino_core.epochs import issued_ceiling
 from rhino_core.errors import InvalidRequestError
 
@@ -94,6 +95,8 @@ def _below(path: str) -> bool:
 _PLAIN = _matches(r"[^/\x00-\x1f\x7f]{1,255}")
 _LOCATION = Name(_matches(r"[^\x00-\x1f\x7f-\x9f]{1,4096}"), "a path, at most 4096 characters", may_be_empty=True)
 _BELOW = Name(_below, "a path below a folder, at most 1024 characters")
+_BELOW_OR_NONE = Name(_below, "a path below a folder, at most 1024 characters", may_be_empty=True)
+_ARCHIVE = Name(is_archive, "the URL of an archive", may_be_empty=True)
 _SAFE = ids.SAFE_NAMES
 _JOB = Name(ids.is_safe, f"a query id: {_SAFE}")
 _JOB_OR_NONE = Name(ids.is_safe, f"a query id: {_SAFE}", may_be_empty=True)
@@ -165,7 +168,8 @@ FIELDS: dict[str, Rule] = dict(
         _of(_BELOW, "CheckpointFile.path"),
         _of(_NODE, "virtual_node virtual_nodes waiting_for hot"),
         _of(_PROCESS, "process_id"),
-        _of(_LOCATION, "archive ArchiveRequest.basis ArchiveStatus.url"),
+        _of(_ARCHIVE, "archive ArchiveStatus.url"),
+        _of(_BELOW_OR_NONE, "ArchiveRequest.basis"),
         _of(
             _SAFE_OR_NONE,
             "cluster digest session_id run_id handover_id former_token DriverWelcome.token owner zone rack",

@@ -49,6 +49,7 @@ def address() -> Iterator[str]:
 @pytest.fixture(params=["folder", "s3"])
 def archive(request: pytest.FixtureRequest, tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> Bucket:
     use(address, monkeypatch)
+    (tmp_path / "archive").mkdir()
     return Bucket(str(tmp_path / "archive") if request.param == "folder" else f"s3://{BUCKET}/{next(FRESH)}")
 
 
@@ -403,14 +404,17 @@ class TestFolder:
         await writing
         assert all(len(one) == 1 for one in seen)
 
-    async def test_it_is_made(self, tmp_path: Path) -> None:
-        await Bucket(f"file://{tmp_path}/a/b").put("c/d", b"x")
-        assert (tmp_path / "a/b/c/d").read_bytes() == b"x"
+    async def test_folders_in_it_are_made(self, tmp_path: Path) -> None:
+        await Bucket(f"file://{tmp_path}").put("c/d", b"x")
+        assert (tmp_path / "c/d").read_bytes() == b"x"
 
-    async def test_it_is_a_file(self, tmp_path: Path) -> None:
+    def test_it_is_a_file_or_not_there(self, tmp_path: Path) -> None:
+        """The folder of a mount that is not there."""
         (tmp_path / "a").write_bytes(b"")
-        with pytest.raises(UnavailableError, match=f"archive {tmp_path}/a: cannot open it: File exists"):
-            Bucket(str(tmp_path / "a"))
+        for name in ("a", "b"):
+            with pytest.raises(UnavailableError, match=f"archive {tmp_path}/{name}: there is no such folder"):
+                Bucket(str(tmp_path / name))
+        assert not (tmp_path / "b").exists()
 
 
 class TestCredentials:
@@ -536,6 +540,8 @@ class TestUrls:
             Bucket("az://container/a")
 
     def test_one_bucket_for_a_url(self, tmp_path: Path) -> None:
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
         assert bucket(f"{tmp_path}/a") is bucket(f"file://{tmp_path}/a/")
         assert bucket(f"{tmp_path}/a") is not bucket(f"{tmp_path}/b")
 

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from rhino_core import ids
 from rhino_core.errors import InvalidRequestError, RemoteProtocolError
 from rhino_core.rpc import gate, rules
-from rhino_pb import common_pb2, handover_pb2, peer_pb2, replication_pb2, sidecar_pb2
+from rhino_pb import archive_pb2, common_pb2, handover_pb2, peer_pb2, replication_pb2, sidecar_pb2
 from tests.rhino_core import messages
 from tests.rhino_core.messages import HOSTILE_NAMES, dotted, rule_of, sample, with_value
 
@@ -21,7 +21,7 @@ STRINGS = [(d, path) for d, path in ALL if path[-1].type == FieldDescriptor.TYPE
 NAMES = [(d, path) for d, path in STRINGS if isinstance(rule_of(path[-1]), rules.Name)]
 TEXTS = [(d, path) for d, path in STRINGS if isinstance(rule_of(path[-1]), rules.Text)]
 DOUBLES = [(d, path) for d, path in ALL if path[-1].type == FieldDescriptor.TYPE_DOUBLE]
-FREE = ("inbox_name", "location")  # file names and paths that Hadoop chooses
+FREE = ("inbox_name", "location", "archive", "url", "path", "basis")  # file names and paths that others choose
 NUMBERS = [
     (d, path) for d, path in ALL if isinstance(rule_of(path[-1]), rules.Number) and path[-1].type not in (8, 14, 1)
 ]
@@ -45,6 +45,12 @@ def test_no_rule_is_for_a_field_that_does_not_exist() -> None:
     known = {field.name for field in fields} | {f"{field.containing_type.name}.{field.name}" for field in fields}
     assert set(rules.FIELDS) <= known
     assert set(rules.LENGTHS) | rules.MAY_BE_ABSENT <= known
+
+
+@pytest.mark.parametrize("path", ["", "../x", "/x", "a//b", ".", "a/..", "a/\x00"])
+def test_a_file_of_a_checkpoint_lies_in_it(path: str) -> None:
+    gate.check(archive_pb2.CheckpointFile(path="state/0/_metadata/v2/0"))
+    assert refused(archive_pb2.CheckpointFile(path=path))
 
 
 @pytest.mark.parametrize("descriptor", messages.messages(), ids=lambda d: str(d.name))

@@ -60,7 +60,8 @@ class FilesSuite extends Suite {
   test("the files of a checkpoint that belong to a batch are those without state") {
     val root = Files.createTempDirectory("checkpoint")
     val names = Seq(
-      "metadata", "offsets/5", "offsets/6", "offsets/7", "commits/6", "commits/7", "sources/0/0", "sources/1/deep/9.compact",
+      "metadata", "offsets/5", "offsets/6", "offsets/7", "commits/6", "commits/7", "sources/0/0",
+      "sources/1/deep/9.compact",
       "state/0/_metadata/v2/0", "state/0/_stateSchema/default/0_a", "state/0/0/_metadata/schema", "state/0/0/3_a.zip",
       "state/0/1/_metadata/schema", "other/x", ".metadata.crc")
     names.foreach { name =>
@@ -70,7 +71,8 @@ class FilesSuite extends Suite {
     val path = new Path(root.toUri)
     val found = CheckpointFiles.read(path.getFileSystem(new Configuration(false)), path, 7)
     expect(found.map(_._1).toSet, Set(
-      "metadata", "offsets/6", "offsets/7", "commits/7", "sources/0/0", "sources/1/deep/9.compact", "state/0/_metadata/v2/0",
+      "metadata", "offsets/6", "offsets/7", "commits/7", "sources/0/0", "sources/1/deep/9.compact",
+      "state/0/_metadata/v2/0",
       "state/0/_stateSchema/default/0_a", "state/0/0/_metadata/schema"))
     expect(found.forall { case (name, data) => new String(data) == name }, true)
     fails[IOException]("offsets/8")(CheckpointFiles.read(path.getFileSystem(new Configuration(false)), path, 8))

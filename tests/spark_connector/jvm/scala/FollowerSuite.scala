@@ -3,43 +3,12 @@ package rhino.spark
 import java.util.UUID
 
 import rhino.spark.Plans.{exchange, scan, stateful}
-import rhino.spark.driver.{DesiredLocations, EndedTask, Executors, FailurePauses, QueryFollower, QueryRun}
+import rhino.spark.driver.FailurePauses
 import rhino.spark.settings.ClassNames
-import rhino.spark.wire.Schema.{message, Fields, Message}
+import rhino.spark.wire.Schema.{Fields, Message}
 
 class FollowerSuite extends Suite {
   private val plan = stateful(0, exchange(scan))
-
-  private class Followed(initial: QueryRun*) {
-    var runs: Seq[QueryRun] = initial
-    var tasks: Seq[EndedTask] = Nil
-    private var nowMs = 0L
-    private var sent = Seq.empty[Message]
-    private val executors = new Executors
-    private val locations = new DesiredLocations(() => runs, executors)
-    val follower = new QueryFollower(
-      () => runs, locations, () => tasks, ClassNames.Provider, m => sent :+= m, () => nowMs * 1000000L)
-
-    /** The manager wants everything on host a, where an executor is. */
-    def wanting(job: String): this.type = {
-      executors.added("1", "a")
-      locations.update(message(
-        "DesiredLocations", "job" -> job, "generation" -> 1L, "configuration_epoch" -> 7L,
-        "locations" -> Seq(message("Location", "task_group" -> 0, "partition" -> 0, "worker_indexes" -> Seq(0))),
-        "workers" -> Seq(message("DesiredWorker", "worker_id" -> "a", "host" -> "a"))))
-      this
-    }
-
-    /** Looks again after a time without batches that is long enough for an idle query. */
-    def lookLater(): Seq[Message] = { nowMs += 20000; look() }
-
-    /** Looks at the queries. Returns the events that were sent. */
-    def look(): Seq[Message] = {
-      sent = Nil
-      follower.poll()
-      sent
-    }
-  }
 
   private val kinds = Seq("query_started", "batch_logged", "query_ended", "query_idle")
   private def kindsOf(events: Seq[Message]): Seq[String] = events.map(event => kinds.find(event.has).get)
