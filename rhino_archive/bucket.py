@@ -64,9 +64,9 @@ class Object:
 class Bucket:
     """The objects below one URL. Their names have parts between slashes, as paths have.
 
-    Every method raises UnavailableError if the store does not answer, or with an error of its own,
-    AccessDeniedError if it refuses us, NoSpaceError if it is full, PreconditionError if the bucket does not exist,
-    and InvalidRequestError for a name that not every store can have.
+    Errors of every method: UnavailableError if the store does not answer, or has an error of its own. AccessDeniedError
+    if it refuses us. NoSpaceError if it is full. PreconditionError if the bucket does not exist. InvalidRequestError
+    for a name that not every store can have.
 
     Credentials come from the environment: those in AWS_ACCESS_KEY_ID and so on are read once. Those of a role (of the
     machine, of a container, of a web identity) are fetched by the library, and again before they end. It reads no
