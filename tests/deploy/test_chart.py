@@ -24,6 +24,10 @@ VALUES = {
     "settings": ("--set=manager.settings.scatter_width=8,sidecar.settings.memory_limit_mb=256",),
     "nodes": ('--set-json=manager.nodeSelector={"a":"b"}', '--set-json=manager.tolerations=[{"operator":"Exists"}]'),
     "a disk": ("--set=nodeFolder=/mnt/disks/ssd0,manager.storage.className=fast",),
+    "an archive": (
+        "--set=archive.url=s3://bucket/rhino,archive.credentialsSecret=rhino-bucket",
+        "--set=serviceAccountName=rhino",
+    ),
     "a drain": ("--set=sidecar.drainOnStopS=100",),
     "monitoring": ("--set=serviceMonitor.enabled=true,serviceMonitor.labels.release=prometheus",),
     "little": ("--set=networkPolicy=false,sidecar.priorityClass.name=",),
@@ -57,6 +61,7 @@ def test_objects_are_valid(values: tuple[str, ...]) -> None:
         ("nodefolder=/mnt", "nodefolder"),
         ("nodeFolder=mnt/x", "nodeFolder"),
         ("sidecar.drainOnStopS=-1", "drainOnStopS"),
+        ("archive.url=bucket/rhino", "archive"),
         ("clusterKeySecret=", "clusterKeySecret, or certificates.manager and certificates.sidecar"),
     ],
 )
@@ -74,6 +79,18 @@ def test_more_settings_are_variables_that_the_daemons_know() -> None:
         (container,) = found[kind]["spec"]["template"]["spec"]["containers"]
         assert chosen in [(one["name"], one.get("value")) for one in container["env"]]
         assert chosen[0] in {one.variable for one in declared(settings)}
+
+
+def test_the_archive_is_named_to_the_manager_and_both_daemons_get_its_credentials() -> None:
+    found = _objects(*VALUES["an archive"])
+    pods = [found[name]["spec"]["template"]["spec"] for name in ("StatefulSet rhino-manager", "DaemonSet rhino-sidecar")]
+    for pod in pods:
+        assert pod["containers"][0]["envFrom"] == [{"secretRef": {"name": "rhino-bucket"}}]
+        assert pod["serviceAccountName"] == "rhino"
+    named = [{one["name"]: one.get("value") for one in pod["containers"][0]["env"]} for pod in pods]
+    assert named[0]["RHINO_MANAGER_ARCHIVE"] == "s3://bucket/rhino"
+    assert "RHINO_MANAGER_ARCHIVE" in {one.variable for one in declared(ManagerSettings)}
+    assert not any("ARCHIVE" in name for name in named[1])
 
 
 def test_a_drain_has_its_time_before_the_end() -> None:

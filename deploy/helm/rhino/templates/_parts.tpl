@@ -57,3 +57,17 @@ readinessProbe:
   secret: { secretName: {{ required "clusterKeySecret, or certificates.manager and certificates.sidecar" .context.Values.clusterKeySecret }}, defaultMode: 0400 }
 {{- end }}
 {{- end }}
+
+{{- define "rhino.serviceAccount" -}}
+{{- with .Values.serviceAccountName }}
+serviceAccountName: {{ . }}
+{{- end }}
+{{- end }}
+
+{{- /* Variables with the credentials for the archive. */}}
+{{- define "rhino.archiveCredentials" -}}
+{{- with .Values.archive.credentialsSecret }}
+envFrom:
+  - secretRef: { name: {{ . }} }
+{{- end }}
+{{- end }}
