@@ -37,6 +37,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "rhino status --job counts --section nodes --section groups",
         "rhino status --watch",
     ),
+    "top": ("rhino top --manager manager-host",),
     "scrub": ("rhino scrub --wait", "rhino scrub --worker worker-1 --worker worker-2 --wait --json"),
     "verify": (
         "rhino verify --job 5b1f0c3e-9a3f-4d5a-8a35-1d5a3a1f0c3e --data-dir /data/rhino",

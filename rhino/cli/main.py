@@ -74,6 +74,24 @@ def status(asked: StatusOptions, call: CallOptions) -> None:
 
 
 app.command("status", rich_help_panel=STATE)(expanded(status))
+
+
+@app.command(rich_help_panel=STATE)
+def top(
+    manager: ManagerOption = DEFAULT_MANAGER,
+    interval_s: Annotated[
+        float, typer.Option(help="Seconds between two looks.", callback=seconds("--interval-s", positive=True))
+    ] = 1.0,
+) -> None:
+    """Show the running queries and the workers live, the busiest first, until Ctrl-C.
+
+    Durations are those of batches since the command began. For scripts, `rhino status --json` has all figures.
+    """
+    from rhino.cli.top import run_top
+
+    run_top(manager, interval_s)
+
+
 handover_commands.register(app, STATE)
 for found in entry_points(group="rhino.commands"):
     if find_spec(found.module.partition(".")[0]):  # the engine works without the packages above it
