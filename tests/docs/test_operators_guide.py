@@ -36,7 +36,8 @@ WORDS_MIN = 3  # fewer say nothing
 def test_the_metrics_of_the_guide_are_exported() -> None:
     exported = {name for home in METRICS for name in re.findall(r'"(rhino_[a-z_]+)"', (ROOT / home).read_text())}
     exported |= {f"rhino_query_{what}" for what, _ in QUERY_FIGURES}
-    text = (GUIDE / "monitoring.md").read_text() + (GUIDE / "runbook.md").read_text()
+    files = (GUIDE / "monitoring.md", GUIDE / "runbook.md", *(ROOT / "deploy/prometheus").iterdir())
+    text = "".join(file.read_text() for file in files)
     named = {re.sub(r"_(total|bucket|count)$", "", name) for name in re.findall(r"\brhino_[a-z_]+[a-z]", text)}
     assert named - {"rhino_conf", "rhino_replication_lag"} <= {re.sub("_total$", "", name) for name in exported}
 
