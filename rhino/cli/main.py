@@ -205,6 +205,25 @@ def history(
     raise typer.Exit(run_history(manager, job, worker, as_json=as_json))
 
 
+@app.command("support-bundle", rich_help_panel=STATE)
+def support_bundle(
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="New file. Default: rhino-support-TIME.tar.gz in this folder.")
+    ] = None,
+    log: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="A log of a daemon or driver. Repeat for more logs.")
+    ] = None,
+    manager: ManagerOption = DEFAULT_MANAGER,
+) -> None:
+    """Collect what a maintainer asks for in one file: states, handovers, history, figures of sidecars, named logs.
+
+    It has no keys and no content of state. Its file about.txt says what else is in it: read it before you send it.
+    """
+    from rhino.cli.support_bundle import run_support_bundle
+
+    raise typer.Exit(run_support_bundle(manager, output, log or []))
+
+
 @app.command(help=REWIND_HELP, rich_help_panel=CHECKPOINTS)
 def rewind(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The checkpointLocation of the query.")],
