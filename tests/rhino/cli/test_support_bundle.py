@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from rhino.cli import exit_codes
 from rhino.cli.main import app
+from tests.rhino_core.support.metrics import free_port
 
 LOG = """\
 spark.rhino.manager=host:7461 fs.s3a.secret.key=abc123, retries=3
@@ -23,9 +24,9 @@ the end
 
 
 @pytest.fixture
-def nobody(free_port: int) -> str:
+def nobody() -> str:
     """An address without a manager."""
-    return f"127.0.0.1:{free_port}"
+    return f"127.0.0.1:{free_port()}"
 
 
 def test_logs_are_reported_without_secrets_although_nobody_answers(tmp_path: Path, nobody: str) -> None:
