@@ -205,7 +205,10 @@ FIELDS: dict[str, Rule] = dict(
         _of(ANYTHING, "rows input_rows"),  # Spark sends -1 for an unknown count: do not refuse the batch's report
         _of(ANYTHING, "crc32c transfer prepares_max commits_max protocol"),
         _of(_COUNT, "number checked_files errors repaired files stored_files groups owned_groups member_groups"),
-        _of(_COUNT, "configuration_epoch configuration_epochs misses missed_now staying worker_indexes skipped executors"),
+        _of(
+            _COUNT,
+            "configuration_epoch configuration_epochs misses missed_now staying worker_indexes skipped executors",
+        ),
         _of(_COUNT, "AdaptationDecision.times workers_wanted BatchLoad.workers"),
         _of(_COUNT, "format ArchiveExtent.pack batch_size gap_batches max_transfers DrainStatus.virtual_nodes"),
         _of(_SECONDS, "commit_timeout_s timeout_s deadline_s gap_s oldest_s lease_s heartbeat_interval_s settling_s"),

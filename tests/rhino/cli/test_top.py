@@ -15,7 +15,10 @@ WORKERS = [worker("worker-of-a-node-with-a-long-name"), worker("b"), worker("c",
 SEEN = overview(
     WORKERS,
     [group(0, "b c!")],
-    [job(node(0, "b", "b"), name="quiet"), job(node(0, "b", "b"), name="sums-of-all-orders-by-day", job_id="two", missed=2)],
+    [
+        job(node(0, "b", "b"), name="quiet"),
+        job(node(0, "b", "b"), name="sums-of-all-orders-by-day", job_id="two", missed=2),
+    ],
 )
 
 
@@ -38,7 +41,19 @@ def test_the_busiest_query_and_worker_are_first_and_all_fits_100_columns() -> No
     shown = lines(seen, rates={"b": 2e6})
     assert shown[0].startswith("DEGRADED: 1 of 3 workers lost: c")
     sums, quiet = shown[3:5]
-    assert sums.split() == ["sums-of-all-orders-by-d…", "2", "2.00", "s", "1.00", "s", "▃▅█", "500", "1234", "2", "2.00"]
+    assert sums.split() == [
+        "sums-of-all-orders-by-d…",
+        "2",
+        "2.00",
+        "s",
+        "1.00",
+        "s",
+        "▃▅█",
+        "500",
+        "1234",
+        "2",
+        "2.00",
+    ]
     assert quiet.split() == ["quiet", "7", "?", "?", "-", "?", "?", "0", "?"]
     assert [line.split()[0] for line in shown[7:10]] == ["c", "b", "worker-of-a-node-with-a…"], "lost ones first"
     assert "1.00 s" in shown[8]

@@ -128,10 +128,10 @@ def test_a_query_without_a_batch_for_minutes_is_a_hint_and_then_a_reason() -> No
     quiet = dataclasses.replace(COUNTS, batch_ago_s=119.0, executors=0)
     assert seen(quiet, other).hints == ()
     later = seen(dataclasses.replace(quiet, batch_ago_s=180.0), other)
-    text = "1 of 2 running queries without a batch for minutes: counts (3 min, no executor); is there no new data?"
+    text = "1 of 2 running queries without a batch for minutes: counts (3 min 0 s, no executor); is there no new data?"
     assert (later.level, later.hints) == (Level.OK, (text,))
     silent = seen(dataclasses.replace(quiet, batch_ago_s=600.0, executors=2), other)
-    text = "1 of 2 running queries without a batch for minutes: counts (10 min); is there no new data?"
+    text = "1 of 2 running queries without a batch for minutes: counts (10 min 0 s); is there no new data?"
     assert (silent.level, silent.reasons, silent.hints) == (Level.DEGRADED, (text,), ())
     hourly = dataclasses.replace(quiet, batch_ago_s=3000.0, batch_interval_s=3600.0)
     assert seen(hourly, other).level is Level.OK
