@@ -12,6 +12,8 @@ from tests.query_evolution.replace.world import Actor, World, explore, settle, s
 FORMER = Actor(Me(Phase.RUNNING), runs=True)
 PAIR = World((FORMER, Actor()), right=0)
 TRIO = World((FORMER, Actor(), Actor()), right=0)
+SPARE = Actor(Me(spare=True))
+WITH_SPARE = World((FORMER, Actor(), SPARE), right=0)
 
 Found = dict[World, tuple[World | None, str]]
 
@@ -65,6 +67,33 @@ def test_a_confirmed_restart_is_never_taken_back(pair: Found) -> None:
     assert confirmed > 100
 
 
+def test_a_standby_runs_the_query_of_a_dead_driver_and_no_other() -> None:
+    found = explore(World((FORMER, SPARE, SPARE), right=0), anew=False)
+    taken = 0
+    for world in found:
+        assert len(world.running) <= 1, story(found, world)
+        assert not world.facts, "it asks nobody"
+        former, *spares = world.actors
+        if not former.alive and any(one.alive and one.me.phase is not Phase.DONE for one in spares):
+            taken += 1
+            assert settle(world).running, story(found, world)
+    assert taken > 10
+
+
+@pytest.mark.nightly
+def test_a_standby_never_runs_replaced_code() -> None:
+    found = explore(WITH_SPARE, requests=1, anew=False)
+    for world in found:
+        assert len(world.running) <= 1, story(found, world)
+        assert all(world.right == place for place in world.running), story(found, world)
+        _, new, spare = world.actors
+        if spare.alive and spare.me.phase is Phase.BLOCKED and world.facts and world.facts[0].end is End.CONFIRMED:
+            rested = settle(world)
+            assert 2 not in rested.running, story(found, world)
+        if new.alive and new.me.phase is Phase.TRIAL and not spare.alive:
+            assert settle(world).running, story(found, world)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize(("start", "anew"), [(PAIR, True), (TRIO, False)], ids=["started anew", "three applications"])
 def test_no_two_run_the_query_at_once_in_longer_stories(start: World, anew: bool) -> None:
@@ -107,6 +136,11 @@ def _without_right(world: World) -> bool:
     [
         (Me(Phase.BEGIN), Seen(), Act.TAKE),
         (Me(Phase.BLOCKED), Seen(), Act.ASK),
+        (Me(Phase.BLOCKED, spare=True), Seen(), Act.TAKE),
+        (Me(Phase.BLOCKED, spare=True), Seen(replaced=True), Act.FINISH),
+        (Me(Phase.BLOCKED, spare=True), Seen(undecided=3), Act.WAIT),
+        (Me(Phase.BLOCKED, spare=True), Seen(undecided=3, late=True), Act.TAKE),
+        (Me(Phase.OWNING, spare=True), Seen(replaced=True), Act.LET_GO),
         (Me(Phase.OWNING), Seen(), Act.START),
         (Me(Phase.OWNING), Seen(undecided=3), Act.RETURN),
         (Me(Phase.OWNING), Seen(undecided=3, undecided_lives=True), Act.YIELD),
