@@ -103,7 +103,9 @@ def supervise(
     """
     folder = folder_of(checkpoint).absolute()
     placed = writer.option("checkpointLocation", checkpoint).outputMode(output_mode)
-    return Supervised(Driver(placed, f"supervisor {uuid.uuid4()}"), RestartFolder(folder), output_mode, trial, standby=standby)
+    return Supervised(
+        Driver(placed, f"supervisor {uuid.uuid4()}"), RestartFolder(folder), output_mode, trial, standby=standby
+    )
 
 
 class Supervised:
