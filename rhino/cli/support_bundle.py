@@ -12,10 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from google.protobuf.json_format import MessageToDict
-from rich.console import Console
 
 from rhino.cli import exit_codes
-from rhino.cli.output import say
+from rhino.cli.output import console, say
 from rhino.cli.status import SECTIONS, render
 from rhino.client.connection import worker_channel
 from rhino.client.handover_client import HandoverClient
@@ -92,7 +91,7 @@ def run_support_bundle(manager: str, output: Path | None, logs: list[Path]) -> i
         overview = fetch_overview(manager, timeout_s=TIMEOUT_S)
         workers.extend(overview.workers)
         text = io.StringIO()
-        render(overview, Console(file=text, width=200), tuple(SECTIONS))
+        render(overview, console(file=text), tuple(SECTIONS))
         bundle.files["status.txt"] = text.getvalue()
         return _json(overview)
 

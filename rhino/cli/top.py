@@ -137,10 +137,9 @@ def run_top(manager: str, interval_s: float) -> NoReturn:
             say(f"error: {error}", error=True)
         else:
             rates = seen.rates(overview.workers, time.monotonic())
-            with out.capture() as frame:
-                render(seen, overview, rates, out, max((out.height - 8) // 2, 3) if out.is_terminal else 1000)
             out.clear()
-            print(f"{time.strftime('%H:%M:%S')} {frame.get()}", flush=True)
+            say(time.strftime("%Y-%m-%d %H:%M:%S"))
+            render(seen, overview, rates, out, max((out.height - 9) // 2, 3) if out.is_terminal else 1000)
         sleep(interval_s)
 
 
