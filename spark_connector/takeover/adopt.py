@@ -43,7 +43,8 @@ def adopt(
 
     All checks come first. The checkpoint's own state files are kept. Its logs are changed last, after a backup: until
     then the checkpoint is unchanged. `refuse_running` is called just before, and may raise. A call after an interrupted
-    change completes it. Raises AlreadyThereError, PreconditionError, NoSpaceError, IntegrityError, and the errors of a sidecar.
+    change completes it. Raises AlreadyThereError, PreconditionError, NoSpaceError, IntegrityError, and the errors of a
+    sidecar.
     """
     require(options.to_format in (None, 2), "to_format", options.to_format, "2")
     provider = _provider(options)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from handover_manager.service.metrics import QUERY_FIGURES
+from rhino_core.security.identity import Role
+from rhino_core.security.rights import RIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs/operate"
@@ -91,3 +93,34 @@ def test_a_quoted_message_is_in_the_code(page: str, message: str, sources: str) 
     for part in PLACEHOLDER.split(message):
         words = part.split()
         assert len(words) < WORDS_MIN or is_said(words, sources), f"{page}: {part!r} of {message!r}"
+
+
+CALLS = {  # what the page says of a method for workers and the manager; the other roles have commands or queries
+    "Register": "register under its own name",
+    "RegisterInParts": "register under its own name",
+    "Heartbeat": "register under its own name",
+    "WatchGroups": "receive groups",
+    "ResolveGroup": "receive groups",
+    "OpenPush": "Push and fetch files",
+    "Fetch": "Push and fetch files",
+    "Inventory": "inventories",
+    "CheckVersions": "versions",
+    "Describe": "condition",
+    "Archive": "archive versions",
+}
+
+
+def test_the_page_names_what_workers_and_the_manager_may_call() -> None:
+    page = (GUIDE / "security.md").read_text()
+    rows = {role: re.search(rf"^\| `{role.value}` \| (.*) \|$", page, re.MULTILINE) for role in Role}
+    for method, right in RIGHTS.items():
+        service, _, name = method.rpartition("/")
+        if right.roles == frozenset(Role):
+            assert "| every role | gRPC health |" in page
+        elif service == "/grpc.reflection.v1alpha.ServerReflection":
+            continue
+        else:
+            for role in right.roles & {Role.WORKER, Role.MANAGER}:
+                row = rows[role]
+                assert row is not None
+                assert CALLS[name] in row[1], f"{role.value}: {method}"
