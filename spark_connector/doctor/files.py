@@ -1,0 +1,152 @@
+"""The files of a checkpoint, and facts about each: they are read when they are first asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from rhino_core.errors import IntegrityError
+from rhino_core.foreign import reading
+from spark_connector.doctor import checksums, content, database
+from spark_connector.doctor.tree import File, Tree
+from spark_connector.query_logs import commit_entry
+from worker_runtime.verify import changelog
+
+CHANGES = re.compile(r"(?:.*/)?\d+(?P<id>_[^/]+)?\.(?:changelog|delta|snapshot)")
+DATA = re.compile(r".*/(?:SSTs|logs)/[^/]+")
+_ZIP = re.compile(r"(?:.*/)?\d+(?:_[^/]+)?\.zip")
+_PARSERS: tuple[tuple[re.Pattern[str], Callable[[bytes], Any]], ...] = (
+    (re.compile(r"metadata"), content.query_id),
+    (re.compile(r"offsets/\d+"), content.offset_entry),
+    (re.compile(r"commits/\d+"), lambda data: _commit(data)),
+    (re.compile(r"state/\d+/_metadata/(?:metadata|v2/\d+)"), content.operator),
+    (re.compile(r"state/.*/_metadata/schema|state/\d+/_stateSchema/.*"), content.schema),
+    (_ZIP, content.snapshot),
+    (re.compile(r".*/SSTs/[^/]+\.sst"), content.table),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """`problem`: empty if Spark would read the file. `value`: its parsed content.
+
+    `wrong_sums`: checksum files that are damaged although the file is not, with texts. `unproven`: why nothing shows
+    that the content is whole.
+    """
+
+    problem: str = ""
+    value: Any = None
+    wrong_sums: tuple[tuple[str, str], ...] = ()
+    unproven: str = ""
+
+
+class Files:
+    """`codec`: how the changelogs are compressed. `deep`: whether data files are read, and not only their sizes."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.listed = tree.files()
+        self.codec = "lz4"
+        self.deep = False
+        self._facts: dict[str, Fact] = {}
+        self._databases: dict[str, str] = {}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.listed
+
+    def __getitem__(self, name: str) -> File:
+        return self.listed[name]
+
+    def fact(self, name: str) -> Fact:
+        """Raises the errors of a store that does not answer."""
+        if name not in self.listed:
+            return Fact("is missing")
+        known = self._facts.get(name)
+        if known is None:
+            known = self._facts[name] = self._examined(name)
+        return known
+
+    def read_all(self, names: Iterable[str]) -> None:
+        """Examines files side by side."""
+        self.each(self.fact, names)
+
+    def each(self, work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        """Returns the results of `work`, which reads files, in the order of `items`."""
+        with ThreadPoolExecutor(self.tree.at_a_time) as pool:
+            try:
+                return list(pool.map(work, items))
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def database_problem(self, folder: str, snapshot: str) -> str:
+        """Returns what RocksDB says against a snapshot, if some of its data files have no checksum files."""
+        if not snapshot.endswith(".zip"):
+            return ""
+        data = [f"{folder}/{below}" for below, _, _ in self.fact(snapshot).value.files]
+        if snapshot not in self._databases and any(self.fact(name).unproven for name in data):
+            self._databases[snapshot] = database.problem(self.tree, folder, snapshot)
+        return self._databases.get(snapshot, "")
+
+    def examined(self) -> dict[str, Fact]:
+        return self._facts
+
+    def _examined(self, name: str) -> Fact:
+        try:
+            data = self.tree.read(name)
+        except IntegrityError as error:
+            return Fact(str(error))
+        sums = list(self._sums(name, data))
+        proven = any(matches for _, matches, _ in sums)
+        try:
+            value, unproven = self._parsed(name, data, proven=proven)
+        except IntegrityError as error:
+            return Fact(f"{'is empty' if not data else error}")
+        wrong = [(file, text) for file, matches, text in sums if not matches]
+        differing = [file for file, matches, _ in sums if matches is False]
+        sealed = CHANGES.fullmatch(name) or _ZIP.fullmatch(name)  # these have checksums within
+        if differing and not proven and (unproven or not sealed):
+            return Fact(f"does not match its checksum in {differing[0]}", value)
+        return Fact("", value, tuple(wrong), unproven)
+
+    def _sums(self, name: str, data: bytes) -> Iterator[tuple[str, bool | None, str]]:
+        """Yields, for each checksum file, whether it matches. None: it is damaged itself, as the text says."""
+        hadoop, spark = checksums.names_of(name)
+        checks = ((hadoop, checksums.hadoop_matches), (spark, checksums.spark_matches))
+        for file, matches in checks:
+            if file not in self.listed:
+                continue
+            try:
+                found = self.tree.read(file)
+                own, _ = checksums.names_of(file)
+                if own in self.listed and not checksums.hadoop_matches(self.tree.read(own), found):
+                    raise IntegrityError(f"it does not match its own checksum in {own}")
+                same = matches(found, data)
+                yield file, same, "" if same else "it does not match the file, which is whole"
+            except IntegrityError as error:
+                yield file, None, f"it is damaged: {error}"
+
+    def _parsed(self, name: str, data: bytes, *, proven: bool) -> tuple[Any, str]:
+        """Returns the parsed content, and why it is unproven. A changelog's is its lineage; none in format 1."""
+        if match := CHANGES.fullmatch(name):
+            if self.codec != "lz4":
+                return (), "" if proven else f"it is compressed with {self.codec}, which nothing here reads"
+            if not proven:
+                content.changes(data, with_lineage=bool(match["id"]))
+            return changelog.lineage(data) if match["id"] else (), ""
+        for pattern, parse in _PARSERS:
+            if pattern.fullmatch(name):
+                value = parse(data)
+                doubtful = parse is content.table and not proven
+                return value, "it has no checksum file" if doubtful else ""
+        if not data and name.startswith("sources/"):
+            raise IntegrityError("is empty")
+        return None, ""
+
+
+def _commit(data: bytes) -> Any:
+    with reading("its content"):
+        return commit_entry(-1, data.decode())
