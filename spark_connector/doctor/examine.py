@@ -118,8 +118,7 @@ def _of_query(query: Query, files: Files) -> Iterator[Finding]:
 
 
 def _of_logs(query: Query, files: Files) -> Iterator[Finding]:
-    """Spark reads the newest commit, and the two newest entries of the offset log."""
-    needed = {f"offsets/{query.newest_offset - back}" for back in (0, 1)} | {f"commits/{query.newest_commit}"}
+    needed = _logs_needed(query)
     for log, names in (("offsets", query.layout.offsets), ("commits", query.layout.commits)):
         for batch in range(min(names, default=0), max(names, default=-1) + 1):
             name = f"{log}/{batch}"
@@ -129,6 +128,11 @@ def _of_logs(query: Query, files: Files) -> Iterator[Finding]:
                 blocks = name in needed
                 severity = Severity.BLOCKS if blocks else Severity.OLDER
                 yield Finding(severity, name, problem, _REPAIR if blocks else _LOST, batch)
+
+
+def _logs_needed(query: Query) -> set[str]:
+    """Spark reads the newest commit, and the two newest entries of the offset log."""
+    return {f"offsets/{query.newest_offset - back}" for back in (0, 1)} | {f"commits/{query.newest_commit}"}
 
 
 def _of_reason(query: Query, reason: Reason) -> Finding:
@@ -189,7 +193,8 @@ def _gaps(place: Place, store: Store) -> Iterator[Finding]:
 
 def _checksums(query: Query, files: Files, state: dict[Place, Opening]) -> Iterator[Finding]:
     needed = {name for opening in state.values() for name in opening.files}
-    needed |= {name for name in files.examined() if not name.startswith("state/")}
+    needed |= {"metadata", *query.layout.sources, *_logs_needed(query), *query.layout.schemas}
+    needed |= {name for found in query.layout.metadata.values() for name in found.values()}
     for name, fact in list(files.examined().items()):
         for file, text in fact.wrong_sums:
             severity = Severity.BLOCKS if name in needed else Severity.OLDER

@@ -82,10 +82,10 @@ def longer(path: Path) -> None:
 
 
 def one(pattern: str, do: Callable[[Path], None], *, unsummed: bool = False) -> Callable[[Path, int], None]:
-    """`pattern`: of a path, with {c} the newest committed batch, {v} its version, and so on; the last one matching."""
+    """`pattern`: of a path, with {c} for the newest committed batch and {b} for the one before; the last that matches."""
 
     def plant(checkpoint: Path, newest: int) -> None:
-        found = sorted(checkpoint.glob(pattern.format(c=newest, v=newest + 1, b=newest - 1, w=newest, p=newest + 1)))
+        found = sorted(checkpoint.glob(pattern.format(c=newest, b=newest - 1)))
         assert found, f"{pattern} in {checkpoint}"
         do(bare(found[-1]) if unsummed else found[-1])
 
@@ -107,7 +107,7 @@ def newest_table(do: Callable[[Path], None], *, unsummed: bool = False) -> Calla
         archive = _newest_zip(checkpoint / "state/0/1")
         with zipfile.ZipFile(archive) as opened:
             fields = json.loads(opened.read("metadata").decode().partition("\n")[2])
-        path = archive.parent / "SSTs" / fields["sstFiles"][-1]["dfsSstFileName"]
+        path = archive.parent / "SSTs" / max(fields["sstFiles"], key=lambda file: file["localFileName"])["dfsSstFileName"]
         do(bare(path) if unsummed else path)
 
     return plant
@@ -188,22 +188,21 @@ def orphan(checkpoint: Path, newest: int) -> None:
     (checkpoint / "state/0/1/0_gone.changelog.crc").write_bytes(b"{}")
 
 
-CHANGELOG, DELTA = "state/0/1/{v}[._]*changelog", "state/0/1/{v}.delta"
-LAST, MIDDLE = "state/0/1/8*.changelog", "state/0/1/7*.changelog"
+LAST, MIDDLE, DELTA = "state/0/1/8*.changelog", "state/0/1/7*.changelog", "state/0/1/8.delta"
 DAMAGES = [
     # ---- the root and the logs
     Damage("rocks1", "id missing", one("metadata", gone), WEAKENS, "metadata", "missing"),
     Damage("rocks1", "id cut", one("metadata", lambda p: p.write_bytes(p.read_bytes()[:-2])), BLOCKS, "metadata"),
     Damage("rocks1", "id garbage", one("metadata", garbage), BLOCKS, "metadata"),
     Damage("rocks1", "newest offsets cut", one("offsets/{c}", cut), BLOCKS, "offsets/7", back=1),
-    Damage("rocks2", "newest offsets empty", one("offsets/{c}", empty), BLOCKS, "offsets/7", "empty", back=2),
+    Damage("rocks2", "newest offsets empty", one("offsets/{c}", empty), BLOCKS, "offsets/7", "empty", back=1),
     Damage("rocks2", "newest offsets missing", one("offsets/{c}", gone), BLOCKS, "offsets/7", back=1),
-    Damage("rocks1", "a bit of offsets", one("offsets/{c}", flip), BLOCKS, "offsets/7", back=2),
-    Damage("hdfs", "offsets without sums cut", one("offsets/{c}", cut, unsummed=True), BLOCKS, "offsets/7", back=2),
+    Damage("rocks1", "a bit of offsets", one("offsets/{c}", flip), BLOCKS, "offsets/7", back=1),
+    Damage("hdfs", "offsets without sums cut", one("offsets/{c}", cut, unsummed=True), BLOCKS, "offsets/7", back=1),
     Damage("rocks1", "offsets before the newest", one("offsets/{b}", gone), BLOCKS, "offsets/6", "missing", back=2),
     Damage("rocks1", "older offsets missing", one("offsets/3", gone), OLDER, "offsets/3", "missing"),
-    Damage("join", "fewer sources", one("offsets/{c}", fewer_sources, unsummed=True), BLOCKS, "offsets/7", "fewer", 2),
-    Damage("rocks1", "provider", one("offsets/{c}", other_provider, unsummed=True), BLOCKS, "offsets/7", "another", 2),
+    Damage("join", "fewer sources", one("offsets/{c}", fewer_sources, unsummed=True), BLOCKS, "offsets/7", "fewer", 1),
+    Damage("rocks1", "provider", one("offsets/{c}", other_provider, unsummed=True), BLOCKS, "offsets/7", "another", 1),
     Damage("rocks1", "sums of offsets", one("offsets/.{c}.crc", cut), BLOCKS, "offsets/.7.crc", "damaged"),
     Damage("rocks2", "planned batch cut", planned, BLOCKS, "offsets/8"),
     Damage("rocks2", "newest commit empty", one("commits/{c}", empty), BLOCKS, "commits/7", "empty", back=1),
