@@ -71,8 +71,8 @@ def operator(data: bytes) -> dict[str, Any]:
             raise ValueError(f"version {version!r}, expected v1 or v2")
         fields: dict[str, Any] = json.loads(body)
         int(fields["operatorInfo"]["operatorId"])
-        for store in fields["stateStoreInfo"]:
-            str(store["storeName"]), int(store["numPartitions"])
+        if not all({"storeName", "numPartitions"} <= store.keys() for store in fields["stateStoreInfo"]):
+            raise ValueError("a store in it has no name or no number of partitions")
         return fields
 
 

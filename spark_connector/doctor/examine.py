@@ -150,12 +150,12 @@ def _of_reason(query: Query, reason: Reason) -> Finding:
 def _of_descriptions(query: Query, files: Files) -> Iterator[Finding]:
     """Schemas and metadata of operators. Spark writes those of format 1 again when they are missing."""
     for operator in range(max(query.layout.operators, default=-1) + 1):
-        described = query.layout.metadata.get(operator, {})
+        versions = query.layout.metadata.get(operator, {})
         name = f"state/{operator}/_metadata/metadata"
-        if not described:
+        if not versions:
             text = "is missing: the operator is not described" + ("" if operator in query.layout.operators else " at all")
             yield Finding(Severity.WEAKENS, name, text, "Spark writes it again with the next start", -1, operator)
-        for batch, path in described.items():
+        for batch, path in versions.items():
             if problem := files.fact(path).problem:
                 yield Finding(Severity.BLOCKS, path, problem, _REPAIR if batch >= 0 else _DROP, batch, operator)
     described = {name.rpartition("/_metadata/")[0] for name in query.layout.schemas}

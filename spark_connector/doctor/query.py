@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rhino_core.errors import UnknownError
 from rhino_core.ids import Version
@@ -120,13 +121,14 @@ class Query:
         found = self.layout.metadata.get(operator, {})
         return found[max(fitting)] if (fitting := [number for number in found if number <= batch]) else ""
 
-    def _readable(self, log: dict[int, str]) -> dict[int, object]:
+    def _readable(self, log: dict[int, str]) -> dict[int, Any]:
         return {batch: fact.value for batch, name in log.items() if not (fact := self.files.fact(name)).problem}
 
     def _judge_offsets(self) -> None:
         """Sets entries aside that name fewer sources than before, or a provider that did not write the state."""
-        names = [name for store in self.layout.stores.values() for name in (*store.changes.values(), *store.snapshots.values())]
-        hdfs = {name.endswith((".delta", ".snapshot")) for name in names}
+        stores = self.layout.stores.values()
+        written = (name for store in stores for name in (*store.changes.values(), *store.snapshots.values()))
+        hdfs = {name.endswith((".delta", ".snapshot")) for name in written}
         entries = [self.offsets[batch] for batch in sorted(self.offsets)]
         for place, batch in enumerate(sorted(self.offsets)):
             provider = self.offsets[batch].conf.get(PROVIDER_KEY, "")
@@ -188,7 +190,7 @@ class Query:
             for name in names
         ]
 
-    def _described(self, operator: int, ids: object) -> tuple[tuple[str, ...], int]:
+    def _described(self, operator: int, ids: Mapping[tuple[int, int], tuple[str, ...]]) -> tuple[tuple[str, ...], int]:
         """Returns the names of the operator's stores, and its number of partitions, from the best source left."""
         places = [place for place in self.layout.stores if place[0] == operator]
         listed = {place[2] for place in places}
@@ -198,7 +200,7 @@ class Query:
                 names = tuple(dict.fromkeys(str(store["storeName"]) for store in stores))
                 names = names if not listed or listed & {*names} else tuple(sorted(listed))
                 return names, max(int(store["numPartitions"]) for store in stores)
-        named = {key: value for key, value in dict(ids).items() if key[0] == operator}  # type: ignore[call-overload]
+        named = {key: value for key, value in ids.items() if key[0] == operator}
         if named:
             return (JOIN_STORES if len(next(iter(named.values()))) > 1 else (DEFAULT_STORE,)), len(named)
         partitions = max((place[1] for place in places), default=0) + 1

@@ -144,18 +144,23 @@ def _written(diagnosis: Diagnosis, batch: int, target: Path, named: str) -> Iter
 
 def _renamed(query: Query, operator: int, name: str, target: Path, named: str) -> bytes:
     """An operator's metadata names its schema files by their full paths."""
-    tree = query.files.tree
-    root = named.rstrip("/")
 
     def renamed(path: str) -> str:
-        before = operator_metadata.root(path)
-        known = isinstance(tree, Folder) and not root
-        place = operator_metadata.renamed_root(before, Path(tree.location), target) if known else root
-        below = operator_metadata.below(path)
-        return operator_metadata.schema_path(place or f"file:{target.absolute()}", operator, below)
+        root = named.rstrip("/") or _root(query.files.tree.location, operator_metadata.root(path), target)
+        return operator_metadata.schema_path(root, operator, operator_metadata.below(path))
 
     fields = operator_metadata.described(query.files.fact(name).value, operator, renamed)
     return operator_metadata.text_of(fields).encode()
+
+
+def _root(location: str, before: str, target: Path) -> str:
+    """Returns how Spark will name the copy in `target`. `before`: how it names the checkpoint at `location`."""
+    if before.startswith(("file:", "s3", "gs:", "az:", "abfs", "wasb")):
+        return f"file:{target.absolute()}"
+    try:
+        return operator_metadata.renamed_root(before, Path(location), target)
+    except PreconditionError as error:
+        raise PreconditionError(f"{error}; or say it: --named LOCATION") from error
 
 
 def _consequences(query: Query, batch: int) -> Iterator[str]:

@@ -17,7 +17,6 @@ from rhino_core.foreign import read_bytes
 from spark_connector.rewind.files import local_path
 
 T = TypeVar("T")
-MOST_BYTES = 8 * 1024**3  # of one file, which is in memory while it is examined
 
 
 class File(NamedTuple):
@@ -85,7 +84,8 @@ class Folder:
 
     def read(self, name: str) -> bytes:
         try:
-            return read_bytes(self.folder / name, most_bytes=MOST_BYTES)
+            path = self.folder / name
+            return read_bytes(path, most_bytes=path.lstat().st_size)
         except OSError as error:
             raise IntegrityError(f"cannot be read: {error.strerror}") from error
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_connector.conf import FILE_MANAGER, SPARK_PROVIDER, STREAMING
+from spark_connector.conf import SPARK_PROVIDER, STREAMING
 from spark_connector.query_checkpoint import FORMAT_KEY, PROVIDER_KEY
 from spark_connector.takeover.hdfs_state import CHANGELOGS_KEY, HDFS_PROVIDER
 from tests.spark.conftest import wait_for
@@ -76,13 +76,20 @@ def uploaded(checkpoint: Path) -> bool:
 
 
 def settle(checkpoint: Path) -> None:
-    """Removes what a batch left that had begun and was not committed. So all bases end with a committed batch."""
-    newest = max(int(path.name) for path in checkpoint.glob("commits/[0-9]*"))
+    """Leaves the checkpoint as it was after its batch 7: other times of the stop must not matter.
+
+    A snapshot of the newest version goes as well, if it also has changes: maintenance has not come yet.
+    """
+    newest = BATCHES - 1
+    changed = {path.parent for kind in ("changelog", "delta") for path in checkpoint.glob(f"state/**/*.{kind}")}
     for path in checkpoint.rglob("*"):
         number = path.name.removeprefix(".").split(".")[0].split("_")[0]
         limit = newest + 1 if path.relative_to(checkpoint).parts[0] == "state" else newest
         below = {*path.relative_to(checkpoint).parts} & {"SSTs", "_metadata", "_stateSchema"}
-        if path.is_file() and number.isdigit() and int(number) > limit and not below:
+        if not path.is_file() or not number.isdigit() or below:
+            continue
+        late = limit + 1 if path.parent not in changed or {".zip", ".snapshot"}.isdisjoint(path.suffixes) else limit
+        if int(number) >= late:
             path.unlink()
 
 
