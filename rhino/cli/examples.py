@@ -105,6 +105,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "adopt": ("rhino adopt /ckpt/counts --dry-run", "rhino adopt /ckpt/counts --integration checkpoint"),
     "release": ("rhino release /ckpt/counts --dry-run", "rhino release /ckpt/counts --yes"),
     "doctor": (
+        "rhino doctor --data-dir /data/rhino --spark-local-dir /data/spark",
         "rhino doctor --checkpoint /ckpt/counts",
         "rhino doctor --checkpoint s3://bucket/ckpt/counts --quick --json",
         "rhino doctor --checkpoint /ckpt/counts --repair-into /ckpt/counts-repaired",
