@@ -10,14 +10,12 @@ import json
 import re
 import struct
 import zipfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rhino_core.errors import IntegrityError
 from rhino_core.foreign import reading
 from worker_runtime.storage.arriving.zips import NOT_A_SNAPSHOT
-from worker_runtime.verify import changelog
 from worker_runtime.verify.snapshot import Metadata, metadata_in
 
 _SST_MAGIC = (0x88E241B785F4CFF7, 0xDB4775248B80FB57)  # the last eight bytes of block-based tables, new and old
@@ -116,20 +114,6 @@ def table(data: bytes) -> None:
     """Looks at the end of a data file of RocksDB."""
     if len(data) < 8 or struct.unpack("<Q", data[-8:])[0] not in _SST_MAGIC:
         raise IntegrityError("it does not end as a data file of RocksDB does")
-
-
-def changes(data: bytes, *, with_lineage: bool) -> None:
-    """Reads a changelog, or a file of the HDFS-backed provider, to its end."""
-    changelog.check(data, with_lineage)
-
-
-def is_lz4(data: bytes) -> bool:
-    return changelog.is_lz4(data)
-
-
-def uneven(entries: Sequence[OffsetEntry]) -> bool:
-    """Whether the last of these entries has fewer sources than the ones before."""
-    return len(entries) > 1 and entries[-1].sources < entries[-2].sources
 
 
 class _Texts:

@@ -135,7 +135,7 @@ class Files:
             if self.codec != "lz4":
                 return (), "" if proven else f"it is compressed with {self.codec}, which nothing here reads"
             if not proven:
-                content.changes(data, with_lineage=bool(match["id"]))
+                changelog.check(data, lineage_wanted=bool(match["id"]))
             return changelog.lineage(data) if match["id"] else (), ""
         for pattern, parse in _PARSERS:
             if pattern.fullmatch(name):

@@ -1,4 +1,4 @@
-"""The query of a checkpoint: its logs, its stores, and which version of each a batch needs. No I/O but through Files."""
+"""The query of a checkpoint: its logs, its stores, and the version of each that a batch needs. Reads only by Files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from rhino_core.errors import UnknownError
 from rhino_core.ids import Version
 from spark_connector.conf import PROVIDER_CLASSES
-from spark_connector.doctor import content
 from spark_connector.doctor.content import OffsetEntry
 from spark_connector.doctor.files import Files
 from spark_connector.doctor.layout import Layout, Place, Store, layout_of, store_folder
@@ -129,10 +128,10 @@ class Query:
         stores = self.layout.stores.values()
         written = (name for store in stores for name in (*store.changes.values(), *store.snapshots.values()))
         hdfs = {name.endswith((".delta", ".snapshot")) for name in written}
-        entries = [self.offsets[batch] for batch in sorted(self.offsets)]
-        for place, batch in enumerate(sorted(self.offsets)):
-            provider = self.offsets[batch].conf.get(PROVIDER_KEY, "")
-            if content.uneven(entries[: place + 1]):
+        sources = 0
+        for batch, entry in sorted(self.offsets.items()):
+            provider, before, sources = entry.conf.get(PROVIDER_KEY, ""), sources, entry.sources
+            if sources < before:
                 self.unfit[batch] = "names fewer sources than the entry before"
             elif len(hdfs) == 1 and provider and (provider == HDFS_PROVIDER) not in hdfs and provider != RHINO:
                 self.unfit[batch] = f"names the provider {provider}, and another one has written the state"

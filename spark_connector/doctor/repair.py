@@ -175,7 +175,7 @@ def _consequences(query: Query, batch: int) -> Iterator[str]:
             "delete its output of these batch ids"
         )
     if batch < newest:
-        yield f"the sources must still have the rows after batch {batch}: compare their retention with offsets/{max(batch, 0)}"
+        yield f"the sources must still have the rows after batch {batch}, whose offsets are in offsets/{max(batch, 0)}"
         yield f"a file sink skips the batches in its own log: move entries after {batch} out of its _spark_metadata"
     if query.files.fact("metadata").problem:
         yield "the query may have a new id: sinks that know repeated batches by query id take them for new ones"

@@ -1,7 +1,7 @@
 """Whether a version of a store opens, and from which files. The three layouts of Spark's providers have one rule.
 
-A version opens from a snapshot and the changes of each version after it. Version 0 is empty and needs none. In format 1,
-and with the HDFS-backed provider, versions have numbers only. In format 2, a changelog names the versions before it.
+A version opens from a snapshot and the changes of each version after it. Version 0 is empty and needs none. In format
+1, and with the HDFS-backed provider, versions have numbers only. In format 2, a changelog names the versions before it.
 """
 
 from __future__ import annotations

@@ -82,10 +82,10 @@ def with_lineage(data: bytes, versions: Sequence[Version]) -> bytes:
     return lz4_blocks.pack(b"".join([_text(kind.encode()), _text(header), records]))
 
 
-def check(data: bytes, lineage_wanted: bool) -> None:
-    """Reads a changelog of any format to its end. Raises IntegrityError for data that Spark would not read.
+def check(data: bytes, *, lineage_wanted: bool) -> None:
+    """Reads a changelog, or a file of the HDFS-backed provider, to its end.
 
-    `lineage_wanted`: whether it must be of format 2.
+    `lineage_wanted`: it must be of format 2. Raises IntegrityError for data that Spark would not read.
     """
     content = lz4_blocks.unpack(data)
     reader, kind = _Reader(content), _kind(content)

@@ -59,7 +59,7 @@ def test_a_certificate_that_ends_soon_is_told(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["cert", "init", str(tmp_path / "ca")])
     assert result.exit_code == 0, result.output
     for days, well in ((3, False), (30, True)):
-        made = ["cert", "worker", "worker-1", "--authority", str(tmp_path / "ca"), "--output", str(folder / str(days))]
+        made = ["cert", "worker", "worker-1", "--ca-dir", str(tmp_path / "ca"), "--output", str(folder / str(days))]
         result = CliRunner().invoke(app, [*made, "--days", str(days)])
         assert result.exit_code == 0, result.output
         _, found = doctor("--socket", tmp_path / "s", "--certificates", folder / str(days))

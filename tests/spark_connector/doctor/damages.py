@@ -82,7 +82,7 @@ def longer(path: Path) -> None:
 
 
 def one(pattern: str, do: Callable[[Path], None], *, unsummed: bool = False) -> Callable[[Path, int], None]:
-    """`pattern`: of a path, with {c} for the newest committed batch and {b} for the one before; the last that matches."""
+    """`pattern`: of paths; the last one counts. {c} stands for the newest committed batch, {b} for the one before."""
 
     def plant(checkpoint: Path, newest: int) -> None:
         found = sorted(checkpoint.glob(pattern.format(c=newest, b=newest - 1)))
