@@ -12,7 +12,7 @@ from rich.filesize import decimal
 from rhino.cli import exit_codes
 from rhino.cli.output import console, say, say_json
 from rhino_core.errors import PreconditionError
-from rhino_core.text import count, duration
+from rhino_core.text import count
 from spark_connector.doctor.cost import Cost, cost_of
 from spark_connector.doctor.examine import LIVE_S, Diagnosis, first_look, whole_look
 from spark_connector.doctor.files import Files
@@ -69,8 +69,8 @@ def _require_idle(diagnosis: Diagnosis) -> None:
     age_s = time.time() - max(query.files[name].changed_s for name in names)
     if age_s < LIVE_S:
         raise PreconditionError(
-            f"{query.files.tree.location}: the logs changed {age_s:.0f} s ago, so the query may be running. Stop it and "
-            f"try again after {LIVE_S:.0f} s"
+            f"{query.files.tree.location}: the logs changed {age_s:.0f} s ago, so the query may be running. Stop "
+            f"it, and try again after {LIVE_S:.0f} s"
         )
 
 
@@ -101,7 +101,7 @@ def _show(diagnosis: Diagnosis, cost: Cost | None, move: Move | None) -> None:
         say("data files were compared by their sizes only, and older files were not read: leave out --quick for that")
     if cost is not None:
         say(
-            f"cost on an object store: {cost.puts_a_batch:.0f} PUT for a batch each {duration(cost.interval_s)}, "
+            f"cost on an object store: {cost.puts_a_batch:.0f} PUT for a batch each {cost.interval_s:,.1f} s, "
             f"{cost.puts:,} a month: ${cost.request_dollars:,.2f}; {decimal(cost.stored_bytes)}: "
             f"${cost.storage_dollars:,.2f} a month ({cost.assumed})"
         )

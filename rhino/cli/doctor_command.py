@@ -18,11 +18,11 @@ class CheckpointOptions:
     """The checkpoint to examine. Without one, the command examines this node."""
 
     checkpoint: Annotated[
-        str, typer.Option(metavar="LOCATION", help="The checkpointLocation of a query: a folder, s3://, gs:// or az://.")
+        str, typer.Option(metavar="LOCATION", help="The checkpointLocation: a folder, s3://, gs:// or az://.")
     ] = ""
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Read only what the newest batch needs, and no data file.")
-    ] = False
+    quick: Annotated[bool, typer.Option("--quick", help="Read only what the newest batch needs, and no data file.")] = (
+        False
+    )
     repair_into: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Make a copy there that opens. The checkpoint is not changed.")
     ] = None

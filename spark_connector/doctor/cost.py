@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from dataclasses import dataclass
 
@@ -33,7 +34,7 @@ def cost_of(diagnosis: Diagnosis) -> Cost | None:
     """Returns None if the logs show too few batches."""
     query = diagnosis.query
     planned = [query.offsets[batch].planned_ms for batch in sorted(query.offsets)]
-    intervals_ms = [later - earlier for earlier, later in zip(planned, planned[1:], strict=False) if later > earlier > 0]
+    intervals_ms = [later - earlier for earlier, later in itertools.pairwise(planned) if later > earlier > 0]
     if not intervals_ms:
         return None
     interval_s = statistics.median(intervals_ms) / 1000
@@ -44,5 +45,6 @@ def cost_of(diagnosis: Diagnosis) -> Cost | None:
     versions = {version.version for store in stores for version in (*store.changes, *store.snapshots)}
     puts_a_batch = 2 + objects / max(1, len(versions))  # an entry of each log
     puts = round(puts_a_batch * MONTH_S / interval_s)
-    stored = sum(file.size_bytes for file in query.files.listed.values())
+    # Hadoop writes its hidden checksum files on some file systems only, and on no object store.
+    stored = sum(file.size_bytes for name, file in query.files.listed.items() if "/." not in f"/{name}")
     return Cost(interval_s, puts_a_batch, puts, puts * PUT_DOLLARS, stored, stored / 1e9 * GB_MONTH_DOLLARS)

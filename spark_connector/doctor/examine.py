@@ -153,7 +153,9 @@ def _of_descriptions(query: Query, files: Files) -> Iterator[Finding]:
         versions = query.layout.metadata.get(operator, {})
         name = f"state/{operator}/_metadata/metadata"
         if not versions:
-            text = "is missing: the operator is not described" + ("" if operator in query.layout.operators else " at all")
+            text = "is missing: the operator is not described" + (
+                "" if operator in query.layout.operators else " at all"
+            )
             yield Finding(Severity.WEAKENS, name, text, "Spark writes it again with the next start", -1, operator)
         for batch, path in versions.items():
             if problem := files.fact(path).problem:
@@ -202,12 +204,14 @@ def _checksums(query: Query, files: Files, state: dict[Place, Opening]) -> Itera
 
 
 def _notes(query: Query, files: Files) -> Iterator[Finding]:
-    changed_s = max((files[n].changed_s for log in (query.layout.offsets, query.layout.commits) for n in log.values()))
+    changed_s = max(files[n].changed_s for log in (query.layout.offsets, query.layout.commits) for n in log.values())
     if time.time() - changed_s < LIVE_S:
         text = "the logs changed within the last minute: a query that runs deletes files while they are looked at"
         yield Finding(Severity.NOTE, "", text, "stop the query and look again, if something is said to be missing")
     if query.provider == RHINO:
-        yield Finding(Severity.NOTE, "", "the state is in Rhino, and not in the checkpoint", "rhino status; rhino verify")
+        yield Finding(
+            Severity.NOTE, "", "the state is in Rhino, and not in the checkpoint", "rhino status; rhino verify"
+        )
     elif not query.layout.stores:
         text = "there is no state: the query has no stateful operator, or all of its state is lost"
         yield Finding(Severity.NOTE, "state", text, _REPAIR)

@@ -1,8 +1,8 @@
 """Spark's changelogs of checkpoint format 2: a header with format and lineage, then the changes of one batch.
 
 StateStoreChangelogWriterV3 (no record types) and V4 (with merges) write them. V1 and V2, of checkpoint format 1, have
-the same records, but no lineage. They are never stored: `with_lineage` makes V3 and V4 of them. Files of the HDFS-backed
-provider are like V1.
+the same records, but no lineage. They are never stored: `with_lineage` makes V3 and V4 of them. Deltas and snapshots of
+the HDFS-backed provider are like V1.
 """
 
 from __future__ import annotations

@@ -52,6 +52,10 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
+def cut_end(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-2])
+
+
 def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 0x10
@@ -107,7 +111,9 @@ def newest_table(do: Callable[[Path], None], *, unsummed: bool = False) -> Calla
         archive = _newest_zip(checkpoint / "state/0/1")
         with zipfile.ZipFile(archive) as opened:
             fields = json.loads(opened.read("metadata").decode().partition("\n")[2])
-        path = archive.parent / "SSTs" / max(fields["sstFiles"], key=lambda file: file["localFileName"])["dfsSstFileName"]
+        path = (
+            archive.parent / "SSTs" / max(fields["sstFiles"], key=lambda file: file["localFileName"])["dfsSstFileName"]
+        )
         do(bare(path) if unsummed else path)
 
     return plant
@@ -192,7 +198,7 @@ LAST, MIDDLE, DELTA = "state/0/1/8*.changelog", "state/0/1/7*.changelog", "state
 DAMAGES = [
     # ---- the root and the logs
     Damage("rocks1", "id missing", one("metadata", gone), WEAKENS, "metadata", "missing"),
-    Damage("rocks1", "id cut", one("metadata", lambda p: p.write_bytes(p.read_bytes()[:-2])), BLOCKS, "metadata"),
+    Damage("rocks1", "id cut", one("metadata", cut_end), BLOCKS, "metadata"),
     Damage("rocks1", "id garbage", one("metadata", garbage), BLOCKS, "metadata"),
     Damage("rocks1", "newest offsets cut", one("offsets/{c}", cut), BLOCKS, "offsets/7", back=1),
     Damage("rocks2", "newest offsets empty", one("offsets/{c}", empty), BLOCKS, "offsets/7", "empty", back=1),
@@ -207,28 +213,48 @@ DAMAGES = [
     Damage("rocks2", "planned batch cut", planned, BLOCKS, "offsets/8"),
     Damage("rocks2", "newest commit empty", one("commits/{c}", empty), BLOCKS, "commits/7", "empty", back=1),
     Damage("rocks1", "newest commit garbage", one("commits/{c}", garbage), BLOCKS, "commits/7", back=1),
-    Damage("rocks2", "commit of version 9", one("commits/{c}", unknown_version, unsummed=True), BLOCKS, "commits/7", "v9", 1),
+    Damage(
+        "rocks2",
+        "commit of version 9",
+        one("commits/{c}", unknown_version, unsummed=True),
+        BLOCKS,
+        "commits/7",
+        "v9",
+        1,
+    ),
     Damage("rocks2", "a bit of a commit", one("commits/{c}", flip), BLOCKS, "commits/7", back=1),
     Damage("rocks1", "newest commit missing", one("commits/{c}", gone), NOTE, "offsets/7", "not committed"),
     Damage("rocks2", "two commits missing", two_commits, BLOCKS, "commits/6", "missing"),
     Damage("rocks1", "older commit missing", one("commits/3", gone), OLDER, "commits/3", "missing"),
-    Damage("rocks2", "fewer ids", one("commits/{c}", fewer_ids, unsummed=True), BLOCKS, "commits/7", "no checkpoint id", 1),
-    Damage("rocks2", "strange id", one("commits/{c}", strange_id, unsummed=True), BLOCKS, "state/0/1/8_0*", "missing", 1),
+    Damage(
+        "rocks2", "fewer ids", one("commits/{c}", fewer_ids, unsummed=True), BLOCKS, "commits/7", "no checkpoint id", 1
+    ),
+    Damage(
+        "rocks2", "strange id", one("commits/{c}", strange_id, unsummed=True), BLOCKS, "state/0/1/8_0*", "missing", 1
+    ),
     Damage("rocks1", "source", lost_source, BLOCKS, "sources/0/0", "empty", None),
     # ---- changelogs
     Damage("rocks1", "changelog missing", one(LAST, gone), BLOCKS, "state/0/1/8.changelog", "missing", 1),
     Damage("rocks1", "changelog cut", one(LAST, cut), BLOCKS, "state/0/1/8.changelog", back=1),
-    Damage("rocks1", "changelog without sums cut", one(LAST, cut, unsummed=True), BLOCKS, "state/0/1/8.changelog", back=1),
+    Damage(
+        "rocks1", "changelog without sums cut", one(LAST, cut, unsummed=True), BLOCKS, "state/0/1/8.changelog", back=1
+    ),
     Damage("rocks2", "changelog flipped", one(LAST, flip), BLOCKS, "state/0/1/8_*.changelog", back=1),
-    Damage("rocks2", "bare changelog flipped", one(LAST, flip, unsummed=True), BLOCKS, "state/0/1/8_*.changelog", back=1),
+    Damage(
+        "rocks2", "bare changelog flipped", one(LAST, flip, unsummed=True), BLOCKS, "state/0/1/8_*.changelog", back=1
+    ),
     Damage("rocks1", "changelog empty", one(LAST, empty), BLOCKS, "state/0/1/8.changelog", "empty", 1),
     Damage("rocks1", "changelog before missing", one(MIDDLE, gone), BLOCKS, "state/0/1/7.changelog", "missing", 2),
     Damage("rocks2", "another's changelog", content_of_former, BLOCKS, "state/0/1/8_*.changelog", "another version", 1),
     Damage("rocks1", "older changelog", one("state/0/1/1.changelog", cut), OLDER, "state/0/1/1.changelog"),
-    Damage("rocks1", "sums of a changelog flipped", one("state/0/1/.8.changelog.crc", longer), BLOCKS, "state/0/1/.8.*"),
+    Damage(
+        "rocks1", "sums of a changelog flipped", one("state/0/1/.8.changelog.crc", longer), BLOCKS, "state/0/1/.8.*"
+    ),
     Damage("rocks2", "Spark's sums garbage", one("state/0/1/8_*.changelog.crc", garbage), BLOCKS, "state/0/1/8_*.crc"),
     Damage("rocks2", "Spark's sums of another", sums_of_former, BLOCKS, "state/0/1/8_*.crc", "does not match the file"),
-    Damage("rocks2", "sums of Spark's sums", one("state/0/1/.8_*.changelog.crc.crc", flip), BLOCKS, "state/0/1/8_*.crc"),
+    Damage(
+        "rocks2", "sums of Spark's sums", one("state/0/1/.8_*.changelog.crc.crc", flip), BLOCKS, "state/0/1/8_*.crc"
+    ),
     # ---- snapshots and their data files
     Damage("rocks1", "snapshot missing", newest_zip(gone), NOTE, "", "no snapshot names"),
     Damage("rocks1", "snapshot cut", newest_zip(cut), WEAKENS, "state/0/1/*.zip"),
@@ -242,7 +268,9 @@ DAMAGES = [
     Damage("rocks1", "data file cut", newest_table(cut), WEAKENS, "state/0/1/SSTs/*", "bytes"),
     Damage("rocks2", "data file longer", newest_table(longer), WEAKENS, "state/0/1/SSTs/*", "bytes"),
     Damage("rocks1", "data file flipped", newest_table(flip), WEAKENS, "state/0/1/SSTs/*", "match"),
-    Damage("rocks2", "bare data file flipped", newest_table(flip, unsummed=True), WEAKENS, "state/0/1/*.zip", "RocksDB"),
+    Damage(
+        "rocks2", "bare data file flipped", newest_table(flip, unsummed=True), WEAKENS, "state/0/1/*.zip", "RocksDB"
+    ),
     Damage("plain1", "the only data file", newest_table(gone), BLOCKS, "state/0/1/SSTs/*", "missing", 1),
     # ---- folders
     Damage("rocks1", "partition", one("state/0/1", gone), BLOCKS, "state/0/1/8.changelog", "nothing", START),
@@ -250,20 +278,41 @@ DAMAGES = [
     Damage("rocks2", "state", one("state", gone), BLOCKS, "state/0/1/8_*", "nothing", START),
     Damage("rocks1", "state of format 1", one("state", gone), NOTE, "state", "all of its state is lost"),
     # ---- descriptions
-    Damage("rocks1", "operator garbage", one("state/0/_metadata/metadata", garbage), BLOCKS, "state/0/_metadata/metadata"),
-    Damage("rocks1", "operator missing", one("state/0/_metadata/metadata", gone), WEAKENS, "state/0/_metadata/metadata"),
+    Damage(
+        "rocks1", "operator garbage", one("state/0/_metadata/metadata", garbage), BLOCKS, "state/0/_metadata/metadata"
+    ),
+    Damage(
+        "rocks1", "operator missing", one("state/0/_metadata/metadata", gone), WEAKENS, "state/0/_metadata/metadata"
+    ),
     Damage("rocks1", "schema cut", one("state/0/0/_metadata/schema", cut), BLOCKS, "state/0/0/_metadata/schema"),
     Damage("rocks1", "schema missing", one("state/0/0/_metadata/schema", gone), WEAKENS, "state/0/0/_metadata/schema"),
-    Damage("transform", "schema lost", one("state/0/_stateSchema/*/*", gone), BLOCKS, "state/0/_stateSchema/*", back=START),
-    Damage("transform", "schema garbage", one("state/0/_stateSchema/*/*", garbage), BLOCKS, "state/0/_stateSchema/*", back=START),
-    Damage("transform", "operator cut", one("state/0/_metadata/v2/*", cut), BLOCKS, "state/0/_metadata/v2/*", back=START),
+    Damage(
+        "transform", "schema lost", one("state/0/_stateSchema/*/*", gone), BLOCKS, "state/0/_stateSchema/*", back=START
+    ),
+    Damage(
+        "transform",
+        "schema garbage",
+        one("state/0/_stateSchema/*/*", garbage),
+        BLOCKS,
+        "state/0/_stateSchema/*",
+        back=START,
+    ),
+    Damage(
+        "transform", "operator cut", one("state/0/_metadata/v2/*", cut), BLOCKS, "state/0/_metadata/v2/*", back=START
+    ),
     Damage("transform", "changelog lost", one(LAST, gone), BLOCKS, "state/0/1/8_*.changelog", "missing", 1),
     # ---- the HDFS-backed provider
     Damage("hdfs", "delta missing", one(DELTA, gone), BLOCKS, "state/0/1/8.delta", "missing", 1),
     Damage("hdfs", "bare delta cut", one(DELTA, cut, unsummed=True), BLOCKS, "state/0/1/8.delta", back=1),
     Damage("hdfs", "delta flipped", one(DELTA, flip), BLOCKS, "state/0/1/8.delta", back=1),
     Damage("hdfs", "snapshot cut", one("state/0/1/*.snapshot", cut), WEAKENS, "state/0/1/*.snapshot"),
-    Damage("hdfs", "bare snapshot flipped", one("state/0/1/*.snapshot", flip, unsummed=True), WEAKENS, "state/0/1/*.snapshot"),
+    Damage(
+        "hdfs",
+        "bare snapshot flipped",
+        one("state/0/1/*.snapshot", flip, unsummed=True),
+        WEAKENS,
+        "state/0/1/*.snapshot",
+    ),
     # ---- no damage
     Damage("rocks2", "unfinished write", unfinished, NOTE, "", "unfinished"),
     Damage("rocks2", "orphan", orphan, NOTE, "", "checksum file"),

@@ -37,13 +37,17 @@ def test_sums_of_another_file_do_not_match(other: bytes) -> None:
     assert not checksums.spark_matches(spark_sums(DATA), other)
 
 
-@pytest.mark.parametrize("sums", [b"", b"crc\0", b"crx" + hadoop_sums(DATA)[3:], hadoop_sums(DATA)[:-1], b"crc\0" + bytes(8)])
+@pytest.mark.parametrize(
+    "sums", [b"", b"crc\0", b"crx" + hadoop_sums(DATA)[3:], hadoop_sums(DATA)[:-1], b"crc\0" + bytes(8)]
+)
 def test_damaged_sums_of_hadoop_are_told_from_damaged_files(sums: bytes) -> None:
     with pytest.raises(IntegrityError):
         checksums.hadoop_matches(sums, DATA)
 
 
-@pytest.mark.parametrize("sums", [b"", b"{", b"\xff", b"{}", spark_sums(DATA, algorithm="MD5"), spark_sums(DATA, value="x")])
+@pytest.mark.parametrize(
+    "sums", [b"", b"{", b"\xff", b"{}", spark_sums(DATA, algorithm="MD5"), spark_sums(DATA, value="x")]
+)
 def test_damaged_sums_of_spark_are_told_from_damaged_files(sums: bytes) -> None:
     with pytest.raises(IntegrityError):
         checksums.spark_matches(sums, DATA)

@@ -59,7 +59,16 @@ def test_an_entry_of_the_offset_log() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"v1", b"v3\n{}\n1", b'v1\n{"conf":{}}', OFFSETS[:-5], OFFSETS[:12], b"\xff" + OFFSETS, b'v1\n{"conf":{}}\n{"x'],
+    [
+        b"",
+        b"v1",
+        b"v3\n{}\n1",
+        b'v1\n{"conf":{}}',
+        OFFSETS[:-5],
+        OFFSETS[:12],
+        b"\xff" + OFFSETS,
+        b'v1\n{"conf":{}}\n{"x',
+    ],
 )
 def test_damaged_entries_of_the_offset_log(data: bytes) -> None:
     with pytest.raises(IntegrityError):
