@@ -84,7 +84,9 @@ def schema(data: bytes) -> None:
     for _ in range(families):
         if version == "v3":
             reader.text()
-        for _ in range(4 if version == "v3" else 2):
+        for part in range(4 if version == "v3" else 2):
+            if version == "v3" and part < 2:
+                reader.short()  # the id of the schema
             text = reader.text() if version == "v1" else "".join(reader.text() for _ in range(reader.number()))
             with reading("a schema in it"):
                 json.loads(text)
@@ -132,9 +134,12 @@ class _Texts:
             raise IntegrityError(f"has the number {number} before byte {self._offset}, of parts")
         return number
 
+    def short(self) -> int:
+        return int(struct.unpack(">H", self._take(2))[0])
+
     def text(self) -> str:
         with reading("a text in it"):
-            return self._take(struct.unpack(">H", self._take(2))[0]).decode()
+            return self._take(self.short()).decode()
 
     def _take(self, size: int) -> bytes:
         if self._offset + size > len(self._data):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
@@ -13,8 +14,13 @@ from typer.testing import CliRunner
 
 from rhino.cli import exit_codes
 from rhino.cli.main import app
+from rhino_archive.bucket import Bucket
 from rhino_core.errors import AlreadyThereError, InvalidRequestError, PreconditionError, RhinoError, UnknownError
+from tests.rhino_archive.support.stores import BUCKET, s3, use
 from tests.spark_connector.support.checkpoint import make
+
+
+pytest.importorskip("obstore")
 
 
 @pytest.fixture
@@ -98,6 +104,38 @@ def test_a_lost_id_is_read_from_the_rest_of_its_file(checkpoint: Path, tmp_path:
 def test_other_locations_are_refused(location: str, error: type[RhinoError], tmp_path: Path) -> None:
     with pytest.raises(error):
         doctor("--checkpoint", location.format(empty=tmp_path))
+
+
+def test_a_checkpoint_in_a_bucket_is_examined_and_repaired_into_a_folder(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkpoint / "commits/3").write_text("v2\n{")
+    (checkpoint / "state/0/0/_metadata").mkdir(parents=True)
+    (checkpoint / "state/0/0/_metadata/schema").write_text("no schema")
+    age(checkpoint)
+    _, found = doctor("--checkpoint", checkpoint)
+    with s3() as address:
+        use(address, monkeypatch)
+        asyncio.run(put(checkpoint, Bucket(f"s3://{BUCKET}/ckpt/q")))
+        code, there = doctor("--checkpoint", f"s3a://{BUCKET}/ckpt/q")
+        with pytest.raises(PreconditionError, match="may be running"):  # the objects are new
+            doctor("--checkpoint", f"s3://{BUCKET}/ckpt/q", "--repair-into", tmp_path / "copy")
+        monkeypatch.setattr("rhino.cli.doctor.LIVE_S", 0)
+        repaired = doctor("--checkpoint", f"s3://{BUCKET}/ckpt/q", "--repair-into", tmp_path / "copy")
+    assert (code, there["checkpoint"]) == (exit_codes.FAILED, f"s3://{BUCKET}/ckpt/q")
+    assert damage(there) == damage(found) == {"commits/3", "state/0/0/_metadata/schema"}
+    assert (repaired[0], repaired[1]["repaired"]["batch"]) == (exit_codes.REPAIRED, 2)
+    assert not (tmp_path / "copy/state").exists()
+
+
+async def put(folder: Path, bucket: Bucket) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            await bucket.put(str(path.relative_to(folder)), path.read_bytes())
+
+
+def damage(found: dict[str, Any]) -> set[str]:
+    return {finding["file"] for finding in found["findings"] if finding["severity"] != "note"}
 
 
 def test_people_read_a_verdict_the_damage_and_a_way_out(checkpoint: Path) -> None:

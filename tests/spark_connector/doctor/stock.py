@@ -33,7 +33,7 @@ SETTINGS = {
     "spark.pyspark.python": sys.executable,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss8m",
     f"{STREAMING}.stateStore.minDeltasForSnapshot": "3",
     f"{STREAMING}.stateStore.maintenanceInterval": "200ms",
 }

@@ -24,7 +24,7 @@ def chunked(value: str) -> bytes:
 
 
 V2 = text("v2") + chunked(SCHEMA) * 2
-V3 = text("v3") + struct.pack(">i", 1) + text("default") + chunked(SCHEMA) * 4
+V3 = text("v3") + struct.pack(">i", 1) + text("default") + (b"\0\0" + chunked(SCHEMA)) * 2 + chunked(SCHEMA) * 2
 OFFSETS = b'v1\n{"batchTimestampMs":5,"conf":{"a":"b"}}\n{"offset":7}\n-'
 
 
