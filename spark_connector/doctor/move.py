@@ -1,4 +1,4 @@
-"""What a move of the query to Rhino would take. No I/O."""
+"""The needs of a move of the query to Rhino. No I/O."""
 
 from __future__ import annotations
 

@@ -19,7 +19,6 @@ from rhino_core.errors import AlreadyThereError, InvalidRequestError, Preconditi
 from tests.rhino_archive.support.stores import BUCKET, s3, use
 from tests.spark_connector.support.checkpoint import make
 
-
 pytest.importorskip("obstore")
 
 
