@@ -105,9 +105,8 @@ def _findings(query: Query, files: Files, against: list[Reason]) -> Iterator[Fin
 def _of_query(query: Query, files: Files) -> Iterator[Finding]:
     problem = files.fact("metadata").problem
     if problem:
-        severity = Severity.BLOCKS if "metadata" in files else Severity.WEAKENS
         way_out = f"{_REPAIR}. A lost id becomes a new one: sinks that skip repeated batches by query id do not know it"
-        yield Finding(severity, "metadata", problem, way_out)
+        yield Finding(Severity.BLOCKS, "metadata", problem, way_out)
     if query.newest_offset < query.newest_commit:
         text = f"batch {query.newest_commit} is committed, and the offset log ends with batch {query.newest_offset}"
         yield Finding(Severity.BLOCKS, f"offsets/{query.newest_commit}", text, _REPAIR, query.newest_commit)

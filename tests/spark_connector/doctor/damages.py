@@ -198,7 +198,7 @@ def orphan(checkpoint: Path, newest: int) -> None:
 LAST, MIDDLE, DELTA = "state/0/1/8*.changelog", "state/0/1/7*.changelog", "state/0/1/8.delta"
 DAMAGES = [
     # ---- the root and the logs
-    Damage("rocks1", "id missing", one("metadata", gone), WEAKENS, "metadata", "missing"),
+    Damage("rocks1", "id missing", one("metadata", gone), BLOCKS, "metadata", "missing"),
     Damage("rocks1", "id cut", one("metadata", cut_end), BLOCKS, "metadata"),
     Damage("rocks1", "id garbage", one("metadata", garbage), BLOCKS, "metadata"),
     Damage("rocks1", "newest offsets cut", one("offsets/{c}", cut), BLOCKS, "offsets/7", back=1),
