@@ -224,8 +224,7 @@ def _notes(query: Query, files: Files) -> Iterator[Finding]:
     if orphans:
         text = f"{count(len(orphans), 'checksum file')} of files that are gone, such as {orphans[0]}"
         yield Finding(Severity.NOTE, "", text, "nothing; Spark deletes them in time")
-    unproven = [name for name, fact in files.examined().items() if fact.unproven]
-    if unproven:
+    if unproven := files.unproven():
         text = f"nothing proves the content of {count(len(unproven), 'file')}, such as {unproven[0]}"
         yield Finding(Severity.NOTE, "", text, files.fact(unproven[0]).unproven)
     unnamed = _unnamed(query, files)

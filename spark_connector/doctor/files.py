@@ -53,6 +53,7 @@ class Files:
         self.deep = False
         self._facts: dict[str, Fact] = {}
         self._databases: dict[str, str] = {}
+        self._read_by_rocksdb: set[str] = set()
 
     def __contains__(self, name: object) -> bool:
         return name in self.listed
@@ -89,7 +90,13 @@ class Files:
         data = [f"{folder}/{below}" for below, _, _ in self.fact(snapshot).value.files]
         if snapshot not in self._databases and any(self.fact(name).unproven for name in data):
             self._databases[snapshot] = database.problem(self.tree, folder, snapshot)
+            if not self._databases[snapshot]:
+                self._read_by_rocksdb.update(data)
         return self._databases.get(snapshot, "")
+
+    def unproven(self) -> list[str]:
+        """Returns the files that were read, and whose content nothing proves."""
+        return [name for name, fact in self._facts.items() if fact.unproven and name not in self._read_by_rocksdb]
 
     def examined(self) -> dict[str, Fact]:
         return self._facts
