@@ -119,9 +119,7 @@ def _links(data_dir: Path, spark_local_dir: Path) -> Check:
     except OSError as error:
         way_out = "run the command as the user of the sidecar"
         if error.errno == errno.EXDEV:
-            way_out = (
-                "put both on one file system and one mount: loads link files from one to the other"
-            )
+            way_out = "put both on one file system and one mount: loads link files from one to the other"
         return Check(what, error.strerror or str(error), way_out)
     return Check(what, "work")
 

@@ -38,20 +38,21 @@ def subject(name: str) -> str:
 
 
 def hadoop_matches(sums: bytes, data: bytes) -> bool:
-    """Raises IntegrityError if `sums` is no checksum file of a file of this size."""
+    """Raises IntegrityError if `sums` is no checksum file, or has too many or too few. Hadoop ignores such a file."""
     if len(sums) < _HADOOP.size:
         raise IntegrityError(f"has {len(sums)} bytes, and a header has {_HADOOP.size}")
     magic, size = _HADOOP.unpack_from(sums)
     if magic != _MAGIC or not 0 < size <= 1 << 20:
         raise IntegrityError("does not begin as Hadoop's checksum files do")
-    chunks = -(-len(data) // size)
-    if (len(sums) - _HADOOP.size) % 4:
-        raise IntegrityError("ends in the middle of a checksum")
-    if len(sums) != _HADOOP.size + 4 * chunks:
-        return False
+    count, odd = divmod(len(sums) - _HADOOP.size, 4)
     view = memoryview(data)
     computed = [zlib.crc32(view[begin : begin + size]) for begin in range(0, len(data), size)]
-    return computed == list(struct.unpack_from(f">{chunks}I", sums, _HADOOP.size))
+    pairs = zip(computed, struct.unpack_from(f">{count}I", sums, _HADOOP.size), strict=False)
+    if any(one != other for one, other in pairs):
+        return False
+    if odd or count != len(computed):
+        raise IntegrityError(f"has {len(sums)} bytes, and the file needs {_HADOOP.size + 4 * len(computed)}")
+    return True
 
 
 def spark_matches(sums: bytes, data: bytes) -> bool:

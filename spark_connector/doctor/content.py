@@ -18,6 +18,8 @@ from rhino_core.foreign import reading
 from worker_runtime.storage.arriving.zips import NOT_A_SNAPSHOT
 from worker_runtime.verify.snapshot import Metadata, metadata_in
 
+PARTITIONS_MAX = 1_000_000
+_UNPACKED_BYTES_MAX = 1024**3  # of a snapshot's zip: its manifest and logs
 _SST_MAGIC = (0x88E241B785F4CFF7, 0xDB4775248B80FB57)  # the last eight bytes of block-based tables, new and old
 _SCHEMAS = ("v1", "v2", "v3")
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -69,8 +71,11 @@ def operator(data: bytes) -> dict[str, Any]:
             raise ValueError(f"version {version!r}, expected v1 or v2")
         fields: dict[str, Any] = json.loads(body)
         int(fields["operatorInfo"]["operatorId"])
-        if not all({"storeName", "numPartitions"} <= store.keys() for store in fields["stateStoreInfo"]):
-            raise ValueError("a store in it has no name or no number of partitions")
+        for store in fields["stateStoreInfo"]:
+            if not 0 < int(store["numPartitions"]) <= PARTITIONS_MAX or not isinstance(store["storeName"], str):
+                raise ValueError(f"store {store['storeName']!r} of {store['numPartitions']} partitions")
+            if not all(isinstance(path, str) for path in store.get("stateSchemaFilePaths", ())):
+                raise ValueError("a path of a schema file in it is no text")
         return fields
 
 
@@ -98,6 +103,8 @@ def snapshot(data: bytes) -> Metadata:
     """Reads the zip of a RocksDB snapshot completely, and returns which data files it names."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > _UNPACKED_BYTES_MAX:
+                raise IntegrityError(f"it unpacks to more than {_UNPACKED_BYTES_MAX} bytes")
             if damaged := archive.testzip():
                 raise IntegrityError(f"its entry {damaged} does not match its checksum")
             found = metadata_in(archive)

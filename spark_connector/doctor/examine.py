@@ -10,7 +10,7 @@ from rhino_core.text import count
 from spark_connector.doctor.checksums import is_sum, subject
 from spark_connector.doctor.files import Files
 from spark_connector.doctor.finding import Finding, Severity
-from spark_connector.doctor.layout import Place, Store
+from spark_connector.doctor.layout import Place, Store, gaps
 from spark_connector.doctor.query import RHINO, Query, Reason
 from spark_connector.doctor.versions import Opening, references
 
@@ -119,14 +119,15 @@ def _of_query(query: Query, files: Files) -> Iterator[Finding]:
 def _of_logs(query: Query, files: Files) -> Iterator[Finding]:
     needed = _logs_needed(query)
     for log, names in (("offsets", query.layout.offsets), ("commits", query.layout.commits)):
-        for batch in range(min(names, default=0), max(names, default=-1) + 1):
-            name = f"{log}/{batch}"
-            problem = query.unfit.get(batch, "") if log == "offsets" else ""
-            problem = problem or files.fact(name).problem
+        wrong = {batch: files.fact(name).problem for batch, name in names.items()}
+        wrong |= query.unfit if log == "offsets" else {}
+        for first, last in gaps(names):
+            wrong[last] = "is missing" + (f", as all from batch {first} on" if first < last else "")
+        for batch, problem in wrong.items():
             if problem:
-                blocks = name in needed
+                blocks = f"{log}/{batch}" in needed
                 severity = Severity.BLOCKS if blocks else Severity.OLDER
-                yield Finding(severity, name, problem, _REPAIR if blocks else _LOST, batch)
+                yield Finding(severity, f"{log}/{batch}", problem, _REPAIR if blocks else _LOST, batch)
 
 
 def _logs_needed(query: Query) -> set[str]:
@@ -135,9 +136,10 @@ def _logs_needed(query: Query) -> set[str]:
 
 
 def _of_reason(query: Query, reason: Reason) -> Finding:
-    severity = Severity.WEAKENS if reason.skipped else Severity.BLOCKS
+    goes_around = reason.skipped and not reason.unseen
+    severity = Severity.WEAKENS if goes_around else Severity.BLOCKS
     way_out = _REPAIR
-    if reason.skipped:
+    if goes_around:
         way_out = f"Spark 4.1 and later goes around it by itself; {_DROP}, for every Spark"
     operator, partition, store = reason.place or (-1, -1, "")
     text = reason.text
@@ -158,7 +160,8 @@ def _of_descriptions(query: Query, files: Files) -> Iterator[Finding]:
             yield Finding(Severity.WEAKENS, name, text, "Spark writes it again with the next start", -1, operator)
         for batch, path in versions.items():
             if problem := files.fact(path).problem:
-                yield Finding(Severity.BLOCKS, path, problem, _REPAIR if batch >= 0 else _DROP, batch, operator)
+                severity, way_out = (Severity.BLOCKS, _REPAIR) if batch >= 0 else (Severity.WEAKENS, _DROP)
+                yield Finding(severity, path, problem, way_out, batch, operator)
     described = {name.rpartition("/_metadata/")[0] for name in query.layout.schemas}
     for name in query.layout.schemas:
         if problem := files.fact(name).problem:
@@ -186,10 +189,10 @@ def _of_older(query: Query, files: Files) -> Iterator[Finding]:
 
 
 def _gaps(place: Place, store: Store) -> Iterator[Finding]:
-    numbers = {version.version for version in (*store.changes, *store.snapshots)}
-    for number in sorted(set(range(min(numbers, default=0), max(numbers, default=0))) - numbers):
-        text = f"version {number} is missing, and older and newer ones are there"
-        yield Finding(Severity.OLDER, store.folder, text, _LOST, number - 1, *place)
+    for first, last in gaps({version.version for version in (*store.changes, *store.snapshots)}):
+        what = f"version {first} is" if first == last else f"versions {first} to {last} are"
+        text = f"{what} missing, and older and newer ones are there"
+        yield Finding(Severity.OLDER, store.folder, text, _LOST, last - 1, *place)
 
 
 def _checksums(query: Query, files: Files, state: dict[Place, Opening]) -> Iterator[Finding]:
@@ -197,9 +200,10 @@ def _checksums(query: Query, files: Files, state: dict[Place, Opening]) -> Itera
     needed |= {"metadata", *query.layout.sources, *_logs_needed(query), *query.layout.schemas}
     needed |= {name for found in query.layout.metadata.values() for name in found.values()}
     for name, fact in list(files.examined().items()):
-        for file, text in fact.wrong_sums:
-            severity = Severity.BLOCKS if name in needed else Severity.OLDER
-            yield Finding(severity, file, text, f"delete it: Spark reads {name} without it; or {_DROP}")
+        for found in fact.wrong_sums:
+            severity = Severity.WEAKENS if found.ignored else Severity.BLOCKS
+            severity = severity if name in needed else Severity.OLDER
+            yield Finding(severity, found.file, found.text, f"delete it: Spark reads {name} without it; or {_DROP}")
 
 
 def _notes(query: Query, files: Files) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rhino_core.errors import IntegrityError
 from rhino_core.foreign import reading
@@ -29,17 +29,29 @@ _PARSERS: tuple[tuple[re.Pattern[str], Callable[[bytes], Any]], ...] = (
 )
 
 
+class Sum(NamedTuple):
+    """A checksum file, and whether it matches. None: it is damaged, as the text says.
+
+    `ignored`: Hadoop reads the file without it then.
+    """
+
+    file: str
+    matches: bool | None
+    text: str = ""
+    ignored: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Fact:
     """`problem`: empty if Spark would read the file. `value`: its parsed content.
 
-    `wrong_sums`: checksum files that are damaged although the file is not, with texts. `unproven`: why nothing shows
-    that the content is whole.
+    `wrong_sums`: checksum files that are damaged although the file is not. `unproven`: why nothing shows that the
+    content is whole.
     """
 
     problem: str = ""
     value: Any = None
-    wrong_sums: tuple[tuple[str, str], ...] = ()
+    wrong_sums: tuple[Sum, ...] = ()
     unproven: str = ""
 
 
@@ -107,34 +119,43 @@ class Files:
         except IntegrityError as error:
             return Fact(str(error))
         sums = list(self._sums(name, data))
-        proven = any(matches for _, matches, _ in sums)
+        proven = any(found.matches for found in sums if not found.ignored)
         try:
             value, unproven = self._parsed(name, data, proven=proven)
         except IntegrityError as error:
             return Fact(f"{'is empty' if not data else error}")
-        wrong = [(file, text) for file, matches, text in sums if not matches]
-        differing = [file for file, matches, _ in sums if matches is False]
+        wrong = [found for found in sums if not found.matches]
+        differing = [found.file for found in sums if found.matches is False]
         sealed = CHANGES.fullmatch(name) or _ZIP.fullmatch(name)  # these have checksums within
         if differing and not proven and (unproven or not sealed):
             return Fact(f"does not match its checksum in {differing[0]}", value)
         return Fact("", value, tuple(wrong), unproven)
 
-    def _sums(self, name: str, data: bytes) -> Iterator[tuple[str, bool | None, str]]:
-        """Yields, for each checksum file, whether it matches. None: it is damaged itself, as the text says."""
+    def _sums(self, name: str, data: bytes) -> Iterator[Sum]:
+        """Yields the checksum files of a file, and that of Spark's checksum file."""
         hadoop, spark = checksums.names_of(name)
-        checks = ((hadoop, checksums.hadoop_matches), (spark, checksums.spark_matches))
-        for file, matches in checks:
-            if file not in self.listed:
-                continue
+        yield from self._sum(hadoop, checksums.hadoop_matches, data, ignored=True)
+        if spark in self.listed:
             try:
-                found = self.tree.read(file)
-                own, _ = checksums.names_of(file)
-                if own in self.listed and not checksums.hadoop_matches(self.tree.read(own), found):
-                    raise IntegrityError(f"it does not match its own checksum in {own}")
-                same = matches(found, data)
-                yield file, same, "" if same else "it does not match the file, which is whole"
+                own = list(self._sum(checksums.names_of(spark)[0], checksums.hadoop_matches, self.tree.read(spark)))
             except IntegrityError as error:
-                yield file, None, f"it is damaged: {error}"
+                own = [Sum(spark, None, str(error))]
+            if any(found.matches is False for found in own):
+                yield Sum(spark, None, f"it does not match its own checksum in {own[0].file}")
+            else:
+                yield from (found._replace(ignored=True) for found in own if not found.matches)
+                yield from self._sum(spark, checksums.spark_matches, data)
+
+    def _sum(
+        self, file: str, matches: Callable[[bytes, bytes], bool], data: bytes, *, ignored: bool = False
+    ) -> Iterator[Sum]:
+        """Yields nothing if there is no such checksum file. `ignored`: readers ignore it when it is damaged."""
+        if file in self.listed:
+            try:
+                same = matches(self.tree.read(file), data)
+                yield Sum(file, same, "" if same else "it does not match the file, which is whole")
+            except IntegrityError as error:
+                yield Sum(file, None, f"it is damaged: {error}", ignored)
 
     def _parsed(self, name: str, data: bytes, *, proven: bool) -> tuple[Any, str]:
         """Returns the parsed content, and why it is unproven. A changelog's is its lineage; none in format 1."""

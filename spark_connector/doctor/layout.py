@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,12 +12,12 @@ from spark_connector.doctor.checksums import is_sum
 from spark_connector.query_checkpoint import DEFAULT_STORE
 
 _STORE = re.compile(
-    r"(?P<folder>state/(?P<operator>\d+)/(?P<partition>\d+)(?:/(?P<store>[^/]+))?)/"
-    r"(?:(?P<number>\d+)(?:_(?P<id>[^/.]+))?\.(?P<kind>zip|snapshot|changelog|delta)|(?:SSTs|logs)/[^/.][^/]*)"
+    r"(?P<folder>state/(?P<operator>\d{1,6})/(?P<partition>\d{1,6})(?:/(?P<store>[^/]+))?)/"
+    r"(?:(?P<number>\d{1,18})(?:_(?P<id>[^/.]+))?\.(?P<kind>zip|snapshot|changelog|delta)|(?:SSTs|logs)/[^/.][^/]*)"
 )
 _LOG = re.compile(r"(?P<log>offsets|commits)/(?P<batch>0|[1-9]\d{0,17})")
-_OPERATOR = re.compile(r"state/(?P<operator>\d+)/(?:_metadata|_stateSchema)/.+")
-_METADATA = re.compile(r"state/(?P<operator>\d+)/_metadata/(?:metadata|v2/(?P<batch>\d+))")
+_OPERATOR = re.compile(r"state/(?P<operator>\d{1,6})/(?:_metadata|_stateSchema)/.+")
+_METADATA = re.compile(r"state/(?P<operator>\d{1,6})/_metadata/(?:metadata|v2/(?P<batch>\d{1,18}))")
 _SCHEMA = re.compile(r"state/\d+/(?:\d+/(?:[^/]+/)?_metadata/schema|_stateSchema/.+)")
 _TEMPORARY = re.compile(r"(?:.*/)?\..*\.tmp(?:\.crc)?|(?:.*/)?\..*\.rhino\.tmp")
 
@@ -63,6 +64,11 @@ def version_name(version: Version) -> str:
 def store_folder(place: Place) -> str:
     operator, partition, store = place
     return f"state/{operator}/{partition}" + ("" if store == DEFAULT_STORE else f"/{store}")
+
+
+def gaps(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Returns the first and the last of the numbers missing in each gap."""
+    return [(before + 1, after - 1) for before, after in itertools.pairwise(sorted(numbers)) if after > before + 1]
 
 
 def layout_of(names: Iterable[str]) -> Layout:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rhino_core.errors import UnknownError
 from rhino_core.ids import Version
 from spark_connector.conf import PROVIDER_CLASSES
-from spark_connector.doctor.content import OffsetEntry
+from spark_connector.doctor.content import PARTITIONS_MAX, OffsetEntry
 from spark_connector.doctor.files import Files
 from spark_connector.doctor.layout import Layout, Place, Store, layout_of, store_folder
 from spark_connector.doctor.versions import Obstacle, Opening, open_version
@@ -24,12 +24,13 @@ RHINO = PROVIDER_CLASSES["provider"]
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a batch does not open. `place`: None for the query as a whole."""
+    """Why a batch does not open. `place`: None for the query as a whole. The others: see Obstacle."""
 
     file: str
     text: str
     place: Place | None = None
     skipped: bool = False
+    unseen: bool = False
 
 
 class Query:
@@ -88,7 +89,7 @@ class Query:
         found += self._description_reasons(batch)
         if batch in self.commits:
             for place, opening in self.openings(batch).items():
-                found += [Reason(o.file, o.text, place, o.skipped) for o in opening.obstacles]
+                found += [Reason(o.file, o.text, place, o.skipped, o.unseen) for o in opening.obstacles]
         return found
 
     def openings(self, batch: int) -> dict[Place, Opening]:
@@ -204,8 +205,9 @@ class Query:
             return (JOIN_STORES if len(next(iter(named.values()))) > 1 else (DEFAULT_STORE,)), len(named)
         partitions = max((place[1] for place in places), default=0) + 1
         if partitions > 1 or not places:
-            known: Iterable[str] = (self.conf[key] for key in PARTITIONS_KEYS if key in self.conf)
-            partitions = max(partitions, int(next(iter(known), partitions)))
+            known = next((self.conf[key] for key in PARTITIONS_KEYS if key in self.conf), "")
+            if known.isdigit() and int(known) <= PARTITIONS_MAX:
+                partitions = max(partitions, int(known))
         return tuple(sorted(listed)) or (DEFAULT_STORE,), partitions
 
     def _name_versions(self) -> None:

@@ -117,12 +117,12 @@ def _kept_state(files: Files, store: Store, newest: int) -> Iterator[str]:
 
 def _sums(files: Files, name: str) -> Iterator[str]:
     """Yields the checksum files that match, and those of these."""
-    wrong = {file for file, _ in files.fact(name).wrong_sums}
+    wrong = {found.file for found in files.fact(name).wrong_sums}
     for file in checksums.names_of(name):
         if file in files and file not in wrong:
             yield file
             own, _ = checksums.names_of(file)
-            if own in files:
+            if own in files and own not in wrong:
                 yield own
 
 

@@ -6,7 +6,7 @@ A version opens from a snapshot and the changes of each version after it. Versio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rhino_core.ids import Version
 from spark_connector.doctor.files import Files
@@ -15,11 +15,15 @@ from spark_connector.doctor.layout import Store, version_name
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """A file that stands in the way, or would be needed. `skipped`: the version opens without it, by a detour."""
+    """A file that stands in the way, or would be needed. `skipped`: the version opens without it, by a detour.
+
+    `unseen`: Spark does not see the damage when it opens the version, and fails later.
+    """
 
     file: str
     text: str
     skipped: bool = False
+    unseen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ def snapshot_problems(store: Store, name: str, files: Files) -> list[Obstacle]:
         elif files.deep and (problem := files.fact(path).problem):
             found.append(Obstacle(path, problem))
     if files.deep and not found and (problem := files.database_problem(store.folder, name)):
-        found.append(Obstacle(name, problem))
+        found.append(Obstacle(name, problem, unseen=True))
     return found
 
 
@@ -98,7 +102,7 @@ def open_version(store: Store, version: Version, files: Files) -> Opening:
 def _opened(
     base: list[str], needed: list[str], obstacles: list[Obstacle], chain: list[Version], behind: bool
 ) -> Opening:
-    skipped = tuple(Obstacle(found.file, found.text, skipped=True) for found in obstacles)
+    skipped = tuple(replace(found, skipped=True) for found in obstacles)
     files = (*base, *reversed(needed))
     return Opening(True, files, skipped, tuple(reversed(chain)), detour=behind)
 

@@ -63,6 +63,11 @@ def flip(path: Path) -> None:
     path.write_bytes(data[:middle] + bytes(byte ^ 0x5A for byte in data[middle : middle + 8]) + data[middle + 8 :])
 
 
+def flip_end(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 0x5A]))
+
+
 def empty(path: Path) -> None:
     path.write_bytes(b"")
 
@@ -210,7 +215,7 @@ DAMAGES = [
     Damage("rocks1", "older offsets missing", one("offsets/3", gone), OLDER, "offsets/3", "missing"),
     Damage("join", "fewer sources", one("offsets/{c}", fewer_sources, unsummed=True), BLOCKS, "offsets/7", "fewer", 1),
     Damage("rocks1", "provider", one("offsets/{c}", other_provider, unsummed=True), BLOCKS, "offsets/7", "another", 1),
-    Damage("rocks1", "sums of offsets", one("offsets/.{c}.crc", cut), BLOCKS, "offsets/.7.crc", "damaged"),
+    Damage("rocks1", "sums of offsets", one("offsets/.{c}.crc", cut), WEAKENS, "offsets/.7.crc", "damaged"),
     Damage("rocks2", "planned batch cut", planned, BLOCKS, "offsets/8"),
     Damage("rocks2", "newest commit empty", one("commits/{c}", empty), BLOCKS, "commits/7", "empty", back=1),
     Damage("rocks1", "newest commit garbage", one("commits/{c}", garbage), BLOCKS, "commits/7", back=1),
@@ -249,12 +254,22 @@ DAMAGES = [
     Damage("rocks2", "another's changelog", content_of_former, BLOCKS, "state/0/1/8_*.changelog", "another version", 1),
     Damage("rocks1", "older changelog", one("state/0/1/1.changelog", cut), OLDER, "state/0/1/1.changelog"),
     Damage(
-        "rocks1", "sums of a changelog flipped", one("state/0/1/.8.changelog.crc", longer), BLOCKS, "state/0/1/.8.*"
+        "rocks1", "sums of a changelog longer", one("state/0/1/.8.changelog.crc", longer), WEAKENS, "state/0/1/.8.*"
+    ),
+    Damage(
+        "rocks1", "sums of a changelog flipped", one("state/0/1/.8.changelog.crc", flip_end), BLOCKS, "state/0/1/.8.*"
     ),
     Damage("rocks2", "Spark's sums garbage", one("state/0/1/8_*.changelog.crc", garbage), BLOCKS, "state/0/1/8_*.crc"),
     Damage("rocks2", "Spark's sums of another", sums_of_former, BLOCKS, "state/0/1/8_*.crc", "does not match the file"),
     Damage(
-        "rocks2", "sums of Spark's sums", one("state/0/1/.8_*.changelog.crc.crc", longer), BLOCKS, "state/0/1/8_*.crc"
+        "rocks2", "sums of Spark's sums", one("state/0/1/.8_*.changelog.crc.crc", longer), WEAKENS, "state/0/1/.8_*.crc"
+    ),
+    Damage(
+        "rocks2",
+        "Spark's sums unlike theirs",
+        one("state/0/1/.8_*.changelog.crc.crc", flip_end),
+        BLOCKS,
+        "state/0/1/8_*.crc",
     ),
     # ---- snapshots and their data files
     Damage("rocks1", "snapshot missing", newest_zip(gone), NOTE, "", "no snapshot names"),
@@ -269,9 +284,7 @@ DAMAGES = [
     Damage("rocks1", "data file cut", newest_table(cut), WEAKENS, "state/0/1/SSTs/*", "bytes"),
     Damage("rocks2", "data file longer", newest_table(longer), WEAKENS, "state/0/1/SSTs/*", "bytes"),
     Damage("rocks1", "data file flipped", newest_table(flip), WEAKENS, "state/0/1/SSTs/*", "match"),
-    Damage(
-        "rocks2", "bare data file flipped", newest_table(flip, unsummed=True), WEAKENS, "state/0/1/*.zip", "RocksDB"
-    ),
+    Damage("rocks2", "bare data file flipped", newest_table(flip, unsummed=True), BLOCKS, "state/0/1/*.zip", "RocksDB"),
     Damage("plain1", "the only data file", newest_table(gone), BLOCKS, "state/0/1/SSTs/*", "missing", 1),
     # ---- folders
     Damage("rocks1", "partition", one("state/0/1", gone), BLOCKS, "state/0/1/8.changelog", "nothing", START),
@@ -280,7 +293,7 @@ DAMAGES = [
     Damage("rocks1", "state of format 1", one("state", gone), NOTE, "state", "all of its state is lost"),
     # ---- descriptions
     Damage(
-        "rocks1", "operator garbage", one("state/0/_metadata/metadata", garbage), BLOCKS, "state/0/_metadata/metadata"
+        "rocks1", "operator garbage", one("state/0/_metadata/metadata", garbage), WEAKENS, "state/0/_metadata/metadata"
     ),
     Damage(
         "rocks1", "operator missing", one("state/0/_metadata/metadata", gone), WEAKENS, "state/0/_metadata/metadata"
