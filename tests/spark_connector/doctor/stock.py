@@ -8,6 +8,7 @@ compared with a batch computation. Prints the error as JSON; empty if it is righ
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import time
@@ -30,7 +31,7 @@ SETTINGS = {
     "spark.master": "local[2]",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
-    "spark.pyspark.python": sys.executable,
+    "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss8m",
@@ -105,6 +106,7 @@ def attempt(spark: SparkSession, base: str, folder: Path) -> str:
 
 def main() -> None:
     root = Path(sys.argv[1])
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # a setting is not enough for transformWithState
     spark = SparkSession.builder.config(map=SETTINGS).getOrCreate()
     for base in BASES:
         # Spark's maintenance takes the newest snapshot when its turn comes. It may skip those that the damage needs.
