@@ -39,8 +39,7 @@ def cost_of(diagnosis: Diagnosis) -> Cost | None:
         return None
     interval_s = statistics.median(intervals_ms) / 1000
     stores = query.layout.stores.values()
-    versioned = [name for store in stores for name in (*store.changes.values(), *store.snapshots.values())]
-    written = [*versioned, *(name for store in stores for name in store.data)]
+    written = [name for store in stores for name in (*store.written(), *store.data)]
     objects = len(written) + sum(f"{name}.crc" in query.files for name in written)
     versions = {version.version for store in stores for version in (*store.changes, *store.snapshots)}
     puts_a_batch = 2 + objects / max(1, len(versions))  # an entry of each log

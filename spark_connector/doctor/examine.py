@@ -11,7 +11,7 @@ from spark_connector.doctor.checksums import is_sum, subject
 from spark_connector.doctor.files import Files
 from spark_connector.doctor.finding import Finding, Severity
 from spark_connector.doctor.layout import Place, Store, gaps
-from spark_connector.doctor.query import RHINO, Query, Reason
+from spark_connector.doctor.query import Query, Reason
 from spark_connector.doctor.versions import Opening, references
 
 LIVE_S = 60.0  # a query whose logs changed less than this ago may be running
@@ -61,10 +61,8 @@ def whole_look(files: Files) -> Diagnosis:
     """Like `first_look`, and reads every file."""
     files.deep = True
     query = Query(files)
-    stores = query.layout.stores.values() if query.provider != RHINO else ()
-    files.read_all(
-        name for store in stores for name in (*store.changes.values(), *store.snapshots.values(), *store.data)
-    )
+    stores = () if query.in_rhino else query.layout.stores.values()
+    files.read_all(name for store in stores for name in (*store.written(), *store.data))
     return _diagnosis(query, files)
 
 
@@ -72,7 +70,7 @@ def _diagnosis(query: Query, files: Files) -> Diagnosis:
     newest = query.newest_commit
     against = query.reasons(newest) if newest >= 0 else query.reasons(-1)
     opens = next((batch for batch in _candidates(query) if _open(query, batch)), None)
-    state = query.openings(opens) if opens is not None and opens >= 0 and query.provider != RHINO else {}
+    state = query.openings(opens) if opens is not None and opens >= 0 else {}
     findings: dict[tuple[str, str], Finding] = {}
     for finding in (*_findings(query, files, against), *_checksums(query, files, state)):
         findings.setdefault((finding.file, finding.text), finding)
@@ -145,6 +143,7 @@ def _of_reason(query: Query, reason: Reason) -> Finding:
     text = reason.text
     if reason.place in query.places and reason.place not in query.layout.stores:
         text = f"{text}: nothing of this store is left"
+        way_out += "" if query.layout.stores else "; with a checkpointLocation on rhino://, the state is in Rhino"
     return Finding(severity, reason.file, text, way_out, query.newest_commit, operator, partition, store)
 
 
@@ -175,7 +174,7 @@ def _of_descriptions(query: Query, files: Files) -> Iterator[Finding]:
 
 
 def _of_older(query: Query, files: Files) -> Iterator[Finding]:
-    for place, store in query.layout.stores.items():
+    for place, store in query.layout.stores.items() if not query.in_rhino else ():
         for names in (store.changes, store.snapshots):
             for version, name in names.items():
                 fact = files.examined().get(name)
@@ -211,7 +210,7 @@ def _notes(query: Query, files: Files) -> Iterator[Finding]:
     if time.time() - changed_s < LIVE_S:
         text = "the logs changed within the last minute: a query that runs deletes files while they are looked at"
         yield Finding(Severity.NOTE, "", text, "stop the query and look again, if something is said to be missing")
-    if query.provider == RHINO:
+    if query.in_rhino:
         yield Finding(
             Severity.NOTE, "", "the state is in Rhino, and not in the checkpoint", "rhino status; rhino verify"
         )

@@ -38,6 +38,10 @@ class Store:
     data: list[str] = field(default_factory=list)
     logged: dict[int, Version] = field(default_factory=dict)
 
+    def written(self) -> list[str]:
+        """Returns the files that name a version."""
+        return [*self.changes.values(), *self.snapshots.values()]
+
     def changes_name(self, version: Version, kind: str) -> str:
         return self.changes.get(version) or f"{self.folder}/{version_name(version)}.{kind}"
 

@@ -31,7 +31,7 @@ def provider_name(query: Query) -> str:
 def move_of(diagnosis: Diagnosis) -> Move | None:
     """Returns None if there is nothing to move: no state, or state in Rhino."""
     query = diagnosis.query
-    if query.provider == RHINO or not query.layout.stores:
+    if query.in_rhino or not query.layout.stores:
         return None
     location = query.files.tree.location
     transforms = any("transformWithState" in name for name in _operators(query))

@@ -63,13 +63,21 @@ class Query:
             [*(name for found in self.layout.metadata.values() for name in found.values()), *self.layout.schemas]
         )
         files.read_all(self.layout.sources)
-        self.places = self._expected() if self.provider != RHINO else []
+        self.places = [] if self.in_rhino else self._expected()
         self._name_versions()
 
     @property
     def conf(self) -> dict[str, str]:
         """The settings of the newest readable batch."""
         return self.offsets[max(self.offsets)].conf if self.offsets else {}
+
+    @property
+    def in_rhino(self) -> bool:
+        """Whether the state is in Rhino: by the provider, or by schema files named on rhino://."""
+        facts = [self.files.fact(name) for found in self.layout.metadata.values() for name in found.values()]
+        described = [store for fact in facts if not fact.problem for store in fact.value["stateStoreInfo"]]
+        paths = [path for store in described for path in store.get("stateSchemaFilePaths", ())]
+        return self.provider == RHINO or any(path.startswith("rhino:") for path in paths)
 
     def store(self, place: Place) -> Store:
         return self.layout.stores.get(place) or Store(place, store_folder(place))
@@ -84,7 +92,7 @@ class Query:
         Reasons with `skipped` do not keep the batch from opening.
         """
         found = self._log_reasons(batch)
-        if batch < 0 or self.provider == RHINO:
+        if batch < 0:
             return found
         found += self._description_reasons(batch)
         if batch in self.commits:
@@ -126,8 +134,7 @@ class Query:
 
     def _judge_offsets(self) -> None:
         """Sets entries aside that name fewer sources than before, or a provider that did not write the state."""
-        stores = self.layout.stores.values()
-        written = (name for store in stores for name in (*store.changes.values(), *store.snapshots.values()))
+        written = (name for store in self.layout.stores.values() for name in store.written())
         hdfs = {name.endswith((".delta", ".snapshot")) for name in written}
         sources = 0
         for batch, entry in sorted(self.offsets.items()):

@@ -16,7 +16,7 @@ from spark_connector.doctor import checksums, content
 from spark_connector.doctor.examine import Diagnosis, whole_look
 from spark_connector.doctor.files import Files
 from spark_connector.doctor.layout import Store
-from spark_connector.doctor.query import RHINO, Query
+from spark_connector.doctor.query import Query
 from spark_connector.doctor.tree import Folder
 from spark_connector.doctor.versions import references, snapshot_problems
 from worker_runtime.verify import changelog
@@ -47,7 +47,7 @@ def plan_repair(diagnosis: Diagnosis, target: Path, named: str = "") -> Repair:
             f"{query.files.tree.location}: no batch opens, so there is nothing to go on from; restore files from a "
             "backup, or start the query from a new checkpoint"
         )
-    if query.provider == RHINO:
+    if query.in_rhino:
         raise PreconditionError(f"{query.files.tree.location}: its state is in Rhino; see `rhino rewind --help`")
     written = dict(_written(diagnosis, batch, target, named))
     kept = [name for name in _kept(query, batch) if name not in written]

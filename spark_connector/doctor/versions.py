@@ -67,7 +67,7 @@ def references(store: Store, name: str, files: Files) -> list[tuple[str, int]]:
 
 def open_version(store: Store, version: Version, files: Files) -> Opening:
     """Looks for the newest base from which the version opens."""
-    kind = "delta" if any(name.endswith((".delta", ".snapshot")) for name in _names(store)) else "changelog"
+    kind = "delta" if any(name.endswith((".delta", ".snapshot")) for name in store.written()) else "changelog"
     obstacles: list[Obstacle] = []
     needed: list[str] = []
     chain: list[Version] = []
@@ -105,10 +105,6 @@ def _opened(
     skipped = tuple(replace(found, skipped=True) for found in obstacles)
     files = (*base, *reversed(needed))
     return Opening(True, files, skipped, tuple(reversed(chain)), detour=behind)
-
-
-def _names(store: Store) -> list[str]:
-    return [*store.changes.values(), *store.snapshots.values()]
 
 
 def _before(version: Version, lineage: tuple[Version, ...], store: Store) -> tuple[Version | None, str]:

@@ -16,8 +16,9 @@ from rhino.cli import exit_codes
 from rhino.cli.main import app
 from rhino_archive.bucket import Bucket
 from rhino_core.errors import AlreadyThereError, InvalidRequestError, PreconditionError, RhinoError, UnknownError
+from spark_connector.query_checkpoint import PROVIDER_KEY
 from tests.rhino_archive.support.stores import BUCKET, s3, use
-from tests.spark_connector.support.checkpoint import make
+from tests.spark_connector.support.checkpoint import RHINO, make
 
 pytest.importorskip("obstore")
 
@@ -87,6 +88,30 @@ def test_a_query_that_may_run_is_not_repaired(checkpoint: Path, tmp_path: Path) 
     with pytest.raises(PreconditionError, match="may be running"):
         doctor("--checkpoint", checkpoint, "--repair-into", tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
+
+
+def test_state_in_rhino_is_not_missed(checkpoint: Path, tmp_path: Path) -> None:
+    for batch in range(4):
+        path = checkpoint / f"offsets/{batch}"
+        path.write_text(path.read_text().replace('"conf": {}', f'"conf": {{"{PROVIDER_KEY}": "{RHINO}"}}'))
+        ids = {"stateUniqueIds": {"0": [["an-id"], ["another-id"]]}}
+        (checkpoint / f"commits/{batch}").write_text(f"v2\n{json.dumps(ids)}")
+    age(checkpoint)
+    code, found = doctor("--checkpoint", checkpoint)
+    assert (code, found["opens"], found["move"]) == (exit_codes.OK, 3, None)
+    assert "the state is in Rhino" in found["findings"][0]["text"]
+    with pytest.raises(PreconditionError, match="rewind"):
+        doctor("--checkpoint", checkpoint, "--repair-into", tmp_path / "copy")
+
+
+def test_lost_state_of_stock_spark_is_missed(checkpoint: Path) -> None:
+    ids = {"stateUniqueIds": {"0": [["an-id"], ["another-id"]]}}
+    (checkpoint / "commits/3").write_text(f"v2\n{json.dumps(ids)}")
+    age(checkpoint)
+    code, found = doctor("--checkpoint", checkpoint)
+    assert (code, found["opens"], found["as_it_is"]) == (exit_codes.FAILED, -1, False)
+    lost = {(f["file"], f["partition"], f["batch"]) for f in found["findings"] if f["severity"] == "blocks"}
+    assert lost == {("state/0/0/4_an-id.changelog", 0, 3), ("state/0/1/4_another-id.changelog", 1, 3)}
 
 
 def test_a_lost_id_is_read_from_the_rest_of_its_file(checkpoint: Path, tmp_path: Path) -> None:
