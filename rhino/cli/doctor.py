@@ -43,7 +43,8 @@ def run_doctor(arguments: DoctorArguments) -> int:
         diagnosis = first_look(files)
     say(f"first look, after {time.monotonic() - begun:.1f} s: {_verdict(diagnosis)}", error=True)
     if not arguments.quick or arguments.repair_into is not None:
-        with console(error=True).status(f"reading {count(len(files.listed), 'file')}"):
+        size_bytes = sum(file.size_bytes for file in files.listed.values())
+        with console(error=True).status(f"reading {count(len(files.listed), 'file')}, {decimal(size_bytes)}"):
             diagnosis = whole_look(files)
     repair = None
     if arguments.repair_into is not None:

@@ -120,7 +120,12 @@ def _of_logs(query: Query, files: Files) -> Iterator[Finding]:
         wrong = {batch: files.fact(name).problem for batch, name in names.items()}
         wrong |= query.unfit if log == "offsets" else {}
         for first, last in gaps(names):
-            wrong[last] = "is missing" + (f", as all from batch {first} on" if first < last else "")
+            text = "is missing" + (f", as all from batch {first} on" if first < last else "")
+            if query.places or query.in_rhino:
+                wrong[last] = text
+            else:
+                way_out = "nothing, with asynchronous progress tracking: it logs some batches only"
+                yield Finding(Severity.NOTE, f"{log}/{last}", text, way_out, last)
         for batch, problem in wrong.items():
             if problem:
                 blocks = f"{log}/{batch}" in needed

@@ -147,7 +147,8 @@ class Query:
             self.offsets = {batch: entry for batch, entry in self.offsets.items() if batch not in self.unfit}
 
     def _log_reasons(self, batch: int) -> list[Reason]:
-        wanted = {batch} if self.keeps_planned(batch) or batch == 0 else {batch, batch - 1}
+        stateful = self.places or self.in_rhino  # others may track their progress asynchronously, with gaps
+        wanted = {batch} if self.keeps_planned(batch) or batch == 0 or not stateful else {batch, batch - 1}
         if batch < 0:
             wanted = {0}
         found = [self._offset_reason(number) for number in sorted(wanted) if number not in self.offsets]

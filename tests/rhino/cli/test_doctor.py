@@ -90,6 +90,17 @@ def test_a_query_that_may_run_is_not_repaired(checkpoint: Path, tmp_path: Path) 
     assert not (tmp_path / "copy").exists()
 
 
+def test_gaps_in_the_logs_of_a_query_without_state_are_no_damage(checkpoint: Path) -> None:
+    """Asynchronous progress tracking makes them."""
+    for batch in (0, 2):
+        (checkpoint / f"offsets/{batch}").unlink()
+        (checkpoint / f"commits/{batch}").unlink()
+    age(checkpoint)
+    code, found = doctor("--checkpoint", checkpoint)
+    assert (code, found["opens"], found["as_it_is"]) == (exit_codes.OK, 3, True)
+    assert [finding["file"] for finding in found["findings"]] == ["commits/2", "offsets/2", "state"]
+
+
 def test_state_in_rhino_is_not_missed(checkpoint: Path, tmp_path: Path) -> None:
     for batch in range(4):
         path = checkpoint / f"offsets/{batch}"
