@@ -48,7 +48,7 @@ class Store:
 
 @dataclass(slots=True)
 class Layout:
-    """`metadata`: by operator and batch; -1 for the kind without batches. `foreign`: files of nobody known here."""
+    """`metadata`: by operator and batch; -1 for the kind without batches."""
 
     offsets: dict[int, str] = field(default_factory=dict)
     commits: dict[int, str] = field(default_factory=dict)
@@ -58,7 +58,6 @@ class Layout:
     schemas: list[str] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
     temporary: list[str] = field(default_factory=list)
-    foreign: list[str] = field(default_factory=list)
 
 
 def version_name(version: Version) -> str:
@@ -100,8 +99,6 @@ def _note(found: Layout, name: str) -> None:
         found.schemas.append(name)
     elif name.startswith("sources/"):
         found.sources.append(name)
-    elif name != "metadata":
-        found.foreign.append(name)
 
 
 def _note_state(found: Layout, match: re.Match[str], name: str) -> None:
