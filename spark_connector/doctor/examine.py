@@ -17,6 +17,7 @@ from spark_connector.doctor.versions import Opening, references
 LIVE_S = 60.0  # a query whose logs changed less than this ago may be running
 _REPAIR = "restore the file from a backup, or go on from a copy: --repair-into FOLDER"
 _DROP = "--repair-into FOLDER makes a copy without it"
+_SOURCE = "restore the file from a backup: without it, the source would begin from other rows"
 _LOST = "nothing, unless you need to go back to an older batch"
 
 
@@ -141,7 +142,7 @@ def _logs_needed(query: Query) -> set[str]:
 def _of_reason(query: Query, reason: Reason) -> Finding:
     goes_around = reason.skipped and not reason.unseen
     severity = Severity.WEAKENS if goes_around else Severity.BLOCKS
-    way_out = _REPAIR
+    way_out = _SOURCE if reason.file.startswith("sources/") else _REPAIR
     if goes_around:
         way_out = f"Spark 4.1 and later goes around it by itself; {_DROP}, for every Spark"
     operator, partition, store = reason.place or (-1, -1, "")
