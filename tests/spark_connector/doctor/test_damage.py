@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from spark_connector.doctor.cost import cost_of
 from spark_connector.doctor.examine import Diagnosis, first_look, whole_look
 from spark_connector.doctor.files import Files
 from spark_connector.doctor.finding import Severity
+from spark_connector.doctor.move import move_of
 from spark_connector.doctor.repair import carry_out, plan_repair
 from spark_connector.doctor.tree import Folder
 from tests.spark_connector.doctor.damages import DAMAGES, START, Damage
@@ -21,6 +23,14 @@ from tests.spark_connector.doctor.stock import BASES, BATCHES
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[3]
+MOVES = {  # options of `rhino adopt`
+    "rocks1": ["--to-format", "2"],
+    "rocks2": [],
+    "plain1": ["--to-format", "2"],
+    "hdfs": ["--to-format", "2"],
+    "join": [],
+    "transform": ["--integration", "checkpoint"],
+}
 CONTINUED = (  # of each way of repair, one
     "data file flipped",
     "changelog before missing",
@@ -94,6 +104,12 @@ def test_a_sound_checkpoint_has_no_findings(base: str, stock: Stock) -> None:
     assert found.as_it_is
     assert found.opens == found.query.newest_commit == BATCHES - 1
     assert found.state_bytes > 0
+    move, cost = move_of(found), cost_of(found)
+    assert move is not None
+    assert cost is not None
+    assert move.command.split()[3:] == MOVES[base]
+    assert (move.blockers, bool(move.notes)) == ((), base == "hdfs")
+    assert cost.puts_a_batch >= 2 + len(found.query.places)
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: f"{damage.base}: {damage.name}")
