@@ -1,4 +1,4 @@
-"""Run by test_damage.py in a process of its own: stock Spark, in local mode, without anything of Rhino.
+"""Run by test_examine.py in a process of its own: stock Spark, in local mode, without anything of Rhino.
 
 Makes the checkpoints in `BASES` below the folder in its argument, and prints a line. Then each line of standard input
 names a base and a folder with `checkpoint` and `output`: the query goes on there for some batches, and all output is
