@@ -1,8 +1,9 @@
 """Checksum files beside the files of a checkpoint. No I/O.
 
 Hadoop's file systems with checksums, such as the local one, write `.<name>.crc`: a CRC-32 for each 512 bytes. Spark
-4.1 and later write `<name>.crc` beside files of state: a JSON object with the CRC-32C and the size. A reader refuses a
-file that does not match. It reads a file without them.
+4.1 and later write `<name>.crc` beside files of state: a JSON object with the CRC-32C and the size. Spark refuses a
+file that does not match its own. It compares Hadoop's when it copies data files, or with a checkpoint file manager on
+Hadoop's FileSystem. It reads a file without them.
 """
 
 from __future__ import annotations

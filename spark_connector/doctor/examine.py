@@ -206,7 +206,8 @@ def _checksums(query: Query, files: Files, state: dict[Place, Opening]) -> Itera
     needed |= {name for found in query.layout.metadata.values() for name in found.values()}
     for name, fact in list(files.examined().items()):
         for found in fact.wrong_sums:
-            severity = Severity.WEAKENS if found.ignored else Severity.BLOCKS
+            # Spark's usual file manager on a local file system does not compare Hadoop's checksums.
+            severity = Severity.BLOCKS if found.by_spark else Severity.WEAKENS
             severity = severity if name in needed else Severity.OLDER
             yield Finding(severity, found.file, found.text, f"delete it: Spark reads {name} without it; or {_DROP}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,15 +31,12 @@ _PARSERS: tuple[tuple[re.Pattern[str], Callable[[bytes], Any]], ...] = (
 
 
 class Sum(NamedTuple):
-    """A checksum file, and whether it matches. None: it is damaged, as the text says.
-
-    `ignored`: Hadoop reads the file without it then.
-    """
+    """A checksum file, and whether it matches. None: it is damaged, as the text says. `by_spark`: not by Hadoop."""
 
     file: str
     matches: bool | None
-    text: str = ""
-    ignored: bool = False
+    text: str
+    by_spark: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +117,13 @@ class Files:
         except IntegrityError as error:
             return Fact(str(error))
         sums = list(self._sums(name, data))
-        proven = any(found.matches for found in sums if not found.ignored)
+        proven = any(found.matches for found in sums)
         try:
             value, unproven = self._parsed(name, data, proven=proven)
         except IntegrityError as error:
             return Fact(f"{'is empty' if not data else error}")
         wrong = [found for found in sums if not found.matches]
-        differing = [found.file for found in sums if found.matches is False]
+        differing = [found.file for found in sums if found.matches is False and found.file in checksums.names_of(name)]
         sealed = CHANGES.fullmatch(name) or _ZIP.fullmatch(name)  # these have checksums within
         if differing and not proven and (unproven or not sealed):
             return Fact(f"does not match its checksum in {differing[0]}", value)
@@ -134,28 +132,22 @@ class Files:
     def _sums(self, name: str, data: bytes) -> Iterator[Sum]:
         """Yields the checksum files of a file, and that of Spark's checksum file."""
         hadoop, spark = checksums.names_of(name)
-        yield from self._sum(hadoop, checksums.hadoop_matches, data, ignored=True)
-        if spark in self.listed:
-            try:
-                own = list(self._sum(checksums.names_of(spark)[0], checksums.hadoop_matches, self.tree.read(spark)))
-            except IntegrityError as error:
-                own = [Sum(spark, None, str(error))]
-            if any(found.matches is False for found in own):
-                yield Sum(spark, None, f"it does not match its own checksum in {own[0].file}")
-            else:
-                yield from (found._replace(ignored=True) for found in own if not found.matches)
-                yield from self._sum(spark, checksums.spark_matches, data)
+        yield from self._sum(hadoop, checksums.hadoop_matches, data, by_spark=False)
+        yield from self._sum(spark, checksums.spark_matches, data, by_spark=True)
+        own, _ = checksums.names_of(spark)
+        if spark in self.listed and own in self.listed:
+            with contextlib.suppress(IntegrityError):  # already yielded
+                found = self._sum(own, checksums.hadoop_matches, self.tree.read(spark), by_spark=False)
+                yield from (one for one in found if not one.matches)
 
-    def _sum(
-        self, file: str, matches: Callable[[bytes, bytes], bool], data: bytes, *, ignored: bool = False
-    ) -> Iterator[Sum]:
-        """Yields nothing if there is no such checksum file. `ignored`: readers ignore it when it is damaged."""
+    def _sum(self, file: str, matches: Callable[[bytes, bytes], bool], data: bytes, *, by_spark: bool) -> Iterator[Sum]:
+        """Yields nothing if there is no such checksum file."""
         if file in self.listed:
             try:
                 same = matches(self.tree.read(file), data)
-                yield Sum(file, same, "" if same else "it does not match the file, which is whole")
+                yield Sum(file, same, "" if same else "it does not match the file, which is whole", by_spark)
             except IntegrityError as error:
-                yield Sum(file, None, f"it is damaged: {error}", ignored)
+                yield Sum(file, None, f"it is damaged: {error}", by_spark)
 
     def _parsed(self, name: str, data: bytes, *, proven: bool) -> tuple[Any, str]:
         """Returns the parsed content, and why it is unproven. A changelog's is its lineage; none in format 1."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Severity(enum.StrEnum):
     """Orders from the worst on."""
 
-    BLOCKS = "blocks"  # Spark does not open the newest batch
+    BLOCKS = "blocks"  # Spark does not open the newest batch, or would go on from wrong content
     WEAKENS = "weakens"  # Spark opens it by a detour, or not in each version or with each setting
     OLDER = "older"  # only a way back to an older batch is lost
     NOTE = "note"  # no damage

@@ -257,7 +257,7 @@ DAMAGES = [
         "rocks1", "sums of a changelog longer", one("state/0/1/.8.changelog.crc", longer), WEAKENS, "state/0/1/.8.*"
     ),
     Damage(
-        "rocks1", "sums of a changelog flipped", one("state/0/1/.8.changelog.crc", flip_end), BLOCKS, "state/0/1/.8.*"
+        "rocks1", "sums of a changelog flipped", one("state/0/1/.8.changelog.crc", flip_end), WEAKENS, "state/0/1/.8.*"
     ),
     Damage("rocks2", "Spark's sums garbage", one("state/0/1/8_*.changelog.crc", garbage), BLOCKS, "state/0/1/8_*.crc"),
     Damage("rocks2", "Spark's sums of another", sums_of_former, BLOCKS, "state/0/1/8_*.crc", "does not match the file"),
@@ -268,8 +268,8 @@ DAMAGES = [
         "rocks2",
         "Spark's sums unlike theirs",
         one("state/0/1/.8_*.changelog.crc.crc", flip_end),
-        BLOCKS,
-        "state/0/1/8_*.crc",
+        WEAKENS,
+        "state/0/1/.8_*.crc",
     ),
     # ---- snapshots and their data files
     Damage("rocks1", "snapshot missing", newest_zip(gone), NOTE, "", "no snapshot names"),
