@@ -109,6 +109,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "restarts": ("rhino restarts /ckpt/counts", "rhino restarts /ckpt/counts --json"),
     "adopt": ("rhino adopt /ckpt/counts --dry-run", "rhino adopt /ckpt/counts --integration checkpoint"),
     "release": ("rhino release /ckpt/counts --dry-run", "rhino release /ckpt/counts --yes"),
+    "doctor": (
+        "rhino doctor --data-dir /data/rhino --spark-local-dir /data/spark",
+        "rhino doctor --checkpoint /ckpt/counts",
+        "rhino doctor --checkpoint s3://bucket/ckpt/counts --quick --json",
+        "rhino doctor --checkpoint /ckpt/counts --repair-into /ckpt/counts-repaired",
+    ),
     "explain": ("rhino explain 0/5 --job counts",),
     "scale": ("rhino scale", "rhino scale --job counts --json"),
     "why": ("rhino why", "rhino why --job counts --last 3"),

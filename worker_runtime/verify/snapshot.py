@@ -42,12 +42,17 @@ def unzip(archive: Path, folder: Path) -> Metadata:
             for name in opened.namelist():
                 _plain(name)
             opened.extractall(folder)
-        version, _, text = (folder / "metadata").read_text().partition("\n")
-        if version.strip() not in ("v1", "v2"):
-            raise IntegrityError(f"{archive.name}: metadata of version {version!r}, expected v1 or v2")
-        return _metadata(json.loads(text))
+            return metadata_in(opened)
     except (*NOT_A_SNAPSHOT, OSError) as error:
         raise IntegrityError(f"{archive.name}: not a readable snapshot: {error}") from error
+
+
+def metadata_in(opened: zipfile.ZipFile) -> Metadata:
+    """Parses the entry `metadata` of a snapshot. Raises IntegrityError, or one of NOT_A_SNAPSHOT."""
+    version, _, text = opened.read("metadata").decode().partition("\n")
+    if version.strip() not in ("v1", "v2"):
+        raise IntegrityError(f"metadata of version {version!r}, expected v1 or v2")
+    return _metadata(json.loads(text))
 
 
 def _metadata(fields: dict[str, Any]) -> Metadata:
