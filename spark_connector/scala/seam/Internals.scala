@@ -79,6 +79,13 @@ object Internals {
     RpcUtils.makeDriverRef(HeartbeatReceiver.ENDPOINT_NAME, context.conf, context.env.rpcEnv)
       .ask[Boolean](ExecutorRegistered(executor))
 
+  /**
+   * Whether an executor is being decommissioned: Spark gives it no more tasks. `SparkContext.taskScheduler` is
+   * private[spark].
+   */
+  def isDecommissioned(context: SparkContext, executor: String): Boolean =
+    context.taskScheduler.getExecutorDecommissionState(executor).isDefined
+
   /** Has the listener called by a thread of its own: what delays another listener, or loses its events, does not. */
   def listen(context: SparkContext, listener: SparkListener): Unit =
     context.listenerBus.addToQueue(listener, "rhino")
