@@ -23,6 +23,10 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": str(PARTITIONS),
     "spark.rhino.replicationFactor": "1",  # of three workers one has no copy of a group
     "spark.decommission.enabled": "true",
+    # The executor moves its shuffle files before it ends: for some batches it is there and takes no tasks.
+    "spark.storage.decommission.enabled": "true",
+    "spark.storage.decommission.shuffleBlocks.enabled": "true",
+    "spark.storage.decommission.replicationReattemptInterval": "10s",
 }
 
 

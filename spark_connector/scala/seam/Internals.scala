@@ -81,10 +81,10 @@ object Internals {
 
   /**
    * Whether an executor is being decommissioned: Spark gives it no more tasks. `SparkContext.taskScheduler` is
-   * private[spark].
+   * private[spark], and null in a stopped context.
    */
   def isDecommissioned(context: SparkContext, executor: String): Boolean =
-    context.taskScheduler.getExecutorDecommissionState(executor).isDefined
+    Option(context.taskScheduler).exists(_.getExecutorDecommissionState(executor).isDefined)
 
   /** Has the listener called by a thread of its own: what delays another listener, or loses its events, does not. */
   def listen(context: SparkContext, listener: SparkListener): Unit =
