@@ -18,8 +18,8 @@ _FIGURES = (
 )
 _COLUMNS = (
     *("state GB", "subject", "moves", "partitions", "steps", "steady", "during", "switch", "switch / steady"),
-    *("highest", "longest / steady", "longest switch", "added pause", "after", "total", "MB before switch", "MB at switch"),
-    *("Prepare", "fetching", "open", "loading", "replayed"),
+    *("highest", "longest / steady", "longest switch", "added pause", "after", "total"),
+    *("MB before switch", "MB at switch", "Prepare", "fetching", "open", "loading", "replayed"),
 )
 _PHASES = ("scheduled", "prepared", "loaded", "next_batch")
 

@@ -151,8 +151,8 @@ def drain(
     notice_s: Annotated[
         float,
         typer.Option(
-            help="The worker leaves in so many seconds, whatever happens: 120 for a spot node of AWS. Lack of workers for "
-            "its copies is then no refusal, and --wait ends with the notice. 0: the worker waits.",
+            help="The worker leaves in so many seconds, whatever happens. A lack of workers for its copies is then no "
+            "refusal, and --wait ends with the notice. 0: the worker waits.",
             callback=seconds("--notice-s"),
         ),
     ] = 0.0,
@@ -171,9 +171,7 @@ def drain(
     if dry_run:
         raise typer.Exit(run_drain_plan(worker, strategy, call))
     raise typer.Exit(
-        run_drain(
-            worker, strategy, call, deadline_s=deadline_s, wait=wait, timeout_s=timeout_s, notice_s=notice_s
-        )
+        run_drain(worker, strategy, call, deadline_s=deadline_s, wait=wait, timeout_s=timeout_s, notice_s=notice_s)
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -100,7 +99,7 @@ def _hints(overview: Overview) -> Iterator[str]:
     yield from overview.notes
     if len(versions) > 1:
         yield f"{len(versions)} versions of Rhino run: {_named(sorted(versions))}; `--section versions` shows where"
-    for drain in sorted(overview.drains, key=lambda drain: math.inf if drain.leaves_in_s is None else drain.leaves_in_s):
+    for drain in overview.drains:
         yield "; ".join((drain.headline, *drain.blockers))
     if overview.handovers:
         running = [one.handover_id for one in overview.handovers]

@@ -174,6 +174,7 @@ def test_a_notice_runs_out_also_while_the_manager_restarts(play: Play) -> None:
     assert play.drain_state("w1").leaves_in_s == pytest.approx(80.0, abs=0.01)
     assert play.drain_state("w1").headline == "worker w1 leaves in 80 s: not safe to remove"
     after = play.restart()
+    after.see()
     after.now += 20.0
     assert after.drain_state("w1").leaves_in_s == pytest.approx(60.0, abs=0.01)
     after.now += 99.0

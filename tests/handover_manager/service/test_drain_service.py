@@ -100,7 +100,7 @@ async def test_a_drain_in_steps_until_it_is_safe_to_remove(scene: Scene) -> None
 
 
 async def test_a_notice_is_used_as_far_as_it_goes(scene: Scene) -> None:
-    """Of three workers one has left before, so there are too few for the copies: the virtual nodes move all the same."""
+    """Of three workers one has left before. The copies lack a worker, and the virtual nodes move all the same."""
     batches = Batches(scene)
     first = await rhino(scene, "drain", "w3", "--wait")
     assert first.exit_code == 0
