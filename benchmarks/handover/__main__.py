@@ -6,8 +6,9 @@ one executor is decommissioned, with all its partitions. `decommission`: the sam
 `batched` (two a step), `fluid`, `matched`: half of a worker's virtual nodes as `assisted`, in the steps of this
 strategy, with eighteen on three workers; `stock-many` as `stock`, with as many. `scale_in-...`: the two of four workers
 with most of twelve virtual nodes are emptied so (r = 1), and copies of all their state are made. With some subjects a
-cluster makes several moves, one after the other. The first is in executors a minute old: the JIT compiler is not done with their code. Files to be loaded are in the page
-cache, Spark settings as in benchmarks.recovery. Compare subjects within a run, scale-ins among themselves.
+cluster makes several moves, one after the other. The first is in executors a minute old: the JIT compiler is not done
+with their code. Files to be loaded are in the page cache, Spark settings as in benchmarks.recovery. Compare subjects
+within a run, scale-ins among themselves.
 """
 
 from __future__ import annotations
