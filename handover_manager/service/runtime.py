@@ -24,7 +24,7 @@ from handover_manager.service.views import Views
 from handover_manager.service.watchers import Watchers
 from handover_manager.service.writers import WriterFinder
 from rhino_archive.manifest import CheckpointFile
-from rhino_core.errors import PreconditionError, RhinoError, UnknownError
+from rhino_core.errors import AlreadyThereError, PreconditionError, RhinoError, UnknownError
 from rhino_core.failpoints import hit
 from rhino_core.journal import Journal
 from rhino_core.runner import Runner
@@ -178,16 +178,17 @@ class Runtime:
         self.apply(ev.HandoverRequested(handover_id, request, by))
         return self.core.handovers.find(handover_id)
 
-    def drain(self, handover_id: str, request: Request, drain: Drain, by: str) -> None:
+    def drain(self, handover_id: str, request: Request, drain: Drain, by: str, notice_s: float = 0.0) -> None:
         """Marks the worker, so that nothing new is placed there. One handover of all jobs then moves the rest off.
 
-        A refusal comes before the mark.
+        A refusal comes before the mark. With a notice (seconds) the mark comes first, because the worker leaves anyway.
         """
         self.refresh_view()
-        moves = self.core.plan_drain(request, drain, now=self._loop.time())
+        if not notice_s:
+            self.core.check_drain(request, drain, now=self._loop.time())
         self._set_draining(drain.worker, True)
-        self.apply(ev.DrainBegun(drain.worker, by))
-        if moves:
+        self.apply(ev.DrainBegun(drain.worker, by, notice_s))
+        with contextlib.suppress(AlreadyThereError):  # everything there is moving already, or nothing is there
             self.start(handover_id, request, by)
 
     def end_drain(self, worker: str, by: str) -> None:

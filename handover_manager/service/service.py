@@ -100,7 +100,7 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         else:
             drain, strategy = Drain(request.worker), strategy_of(request.strategy)
             wanted = Request("", deadline_s=request.deadline_s, intent=drain, strategy=strategy)
-            self._runtime.drain(_new_id(), wanted, drain, _who())
+            self._runtime.drain(_new_id(), wanted, drain, _who(), request.notice_s)
         return encode(pb.DrainStatus, self._runtime.drain_state(request.worker))
 
     async def GetDrain(self, request: pb.GetDrainRequest, context: Context) -> pb.DrainStatus:

@@ -667,10 +667,13 @@ class DrainRequest(_message.Message):
     CANCEL_FIELD_NUMBER: _builtins.int
     STRATEGY_FIELD_NUMBER: _builtins.int
     DEADLINE_S_FIELD_NUMBER: _builtins.int
+    NOTICE_S_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     cancel: _builtins.bool
     """removes the mark; running handovers continue"""
     deadline_s: _builtins.float
+    notice_s: _builtins.float
+    """the worker leaves in so many seconds, whatever happens; 0: it waits"""
     @_builtins.property
     def strategy(self) -> Global___Strategy: ...
     def __init__(
@@ -680,10 +683,11 @@ class DrainRequest(_message.Message):
         cancel: _builtins.bool = ...,
         strategy: Global___Strategy | None = ...,
         deadline_s: _builtins.float = ...,
+        notice_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["strategy", b"strategy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "deadline_s", b"deadline_s", "strategy", b"strategy", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "deadline_s", b"deadline_s", "notice_s", b"notice_s", "strategy", b"strategy", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -725,6 +729,7 @@ class DrainStatus(_message.Message):
     GROUPS_FIELD_NUMBER: _builtins.int
     HANDOVER_ID_FIELD_NUMBER: _builtins.int
     STAYING_FIELD_NUMBER: _builtins.int
+    LEAVES_IN_S_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     draining: _builtins.bool
     safe_to_remove: _builtins.bool
@@ -736,6 +741,8 @@ class DrainStatus(_message.Message):
     """a running handover from or to the worker; empty: none"""
     staying: _builtins.int
     """number of virtual nodes that are desired there and that no handover moves away"""
+    leaves_in_s: _builtins.float
+    """seconds until a worker with notice leaves; not set: it waits"""
     @_builtins.property
     def blockers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """why it is not safe to remove, for people"""
@@ -751,12 +758,15 @@ class DrainStatus(_message.Message):
         groups: _builtins.int = ...,
         handover_id: _builtins.str = ...,
         staying: _builtins.int = ...,
+        leaves_in_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_leaves_in_s", b"_leaves_in_s", "leaves_in_s", b"leaves_in_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blockers", b"blockers", "draining", b"draining", "groups", b"groups", "handover_id", b"handover_id", "safe_to_remove", b"safe_to_remove", "staying", b"staying", "virtual_nodes", b"virtual_nodes", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leaves_in_s", b"_leaves_in_s", "blockers", b"blockers", "draining", b"draining", "groups", b"groups", "handover_id", b"handover_id", "leaves_in_s", b"leaves_in_s", "safe_to_remove", b"safe_to_remove", "staying", b"staying", "virtual_nodes", b"virtual_nodes", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__leaves_in_s: _TypeAlias = _typing.Literal["leaves_in_s"]  # noqa: Y015
+    _WhichOneofArgType__leaves_in_s: _TypeAlias = _typing.Literal["_leaves_in_s", b"_leaves_in_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__leaves_in_s) -> _WhichOneofReturnType__leaves_in_s | None: ...
 
 Global___DrainStatus: _TypeAlias = DrainStatus  # noqa: Y015
 

@@ -118,7 +118,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "explain": ("rhino explain 0/5 --job counts",),
     "scale": ("rhino scale", "rhino scale --job counts --json"),
     "why": ("rhino why", "rhino why --job counts --last 3"),
-    "drain": ("rhino drain worker-1 --wait", "rhino drain worker-1 --dry-run", "rhino drain worker-1 --cancel"),
+    "drain": (
+        "rhino drain worker-1 --wait",
+        "rhino drain worker-1 --dry-run",
+        "rhino drain worker-1 --notice-s 120",
+        "rhino drain worker-1 --cancel",
+    ),
     "plan move": ("rhino plan move 0/2 0/4-6 --job counts --to worker-2",),
     "plan drain": ("rhino plan drain worker-1",),
     "plan rebalance": ("rhino plan rebalance --job counts --by time",),

@@ -44,7 +44,8 @@ def _of_worker(overview: Overview, worker: str) -> Overview:
     handovers = tuple(
         one for one in overview.handovers if any(worker in (move.origin, move.target) for move in one.plan.moves)
     )
-    return dataclasses.replace(overview, workers=workers, groups=groups, jobs=jobs, handovers=handovers)
+    drains = tuple(one for one in overview.drains if one.worker == worker)
+    return dataclasses.replace(overview, workers=workers, groups=groups, jobs=jobs, handovers=handovers, drains=drains)
 
 
 def _is_member(group: GroupView, worker: str) -> bool:

@@ -120,9 +120,8 @@ def _hints(overview: Overview) -> Iterator[str]:
     yield from overview.notes
     if len(versions) > 1:
         yield f"{len(versions)} versions of Rhino run: {_named(sorted(versions))}; `--section versions` shows where"
-    draining = [worker.worker_id for worker in overview.workers if worker.draining]
-    if draining:
-        yield f"{count(len(draining), 'worker')} draining: {_named(draining)}"
+    for drain in overview.drains:
+        yield "; ".join((drain.headline, *drain.blockers))
     if overview.handovers:
         running = [one.handover_id for one in overview.handovers]
         yield f"{count(len(running), 'handover')} running: {_named(running)}"

@@ -213,7 +213,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(_COUNT, "format ArchiveExtent.pack batch_size gap_batches max_transfers DrainStatus.virtual_nodes"),
         _of(_SECONDS, "commit_timeout_s timeout_s deadline_s gap_s oldest_s lease_s heartbeat_interval_s settling_s"),
         _of(_SECONDS, "last_heartbeat_ago_s task_s pause_s total_s prepare_s left_s delete_in_s batch_s trigger_s"),
-        _of(_SECONDS, "batch_ago_s batch_interval_s"),
+        _of(_SECONDS, "batch_ago_s batch_interval_s notice_s leaves_in_s"),
         _of(_SECONDS, "predicted_pause_s predicted_total_s age_s"),
         _of(Number(0, 1e18), "behind SourceLag.read"),
         _of(Number(0, 1e15), "gain_s cost_s measured expected planned shares"),
