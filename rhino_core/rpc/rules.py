@@ -184,7 +184,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(
             _TEXT,
             "message disk_message reason reasons blockers why basis intent store_root inbox QueryEnded.error "
-            "CheckpointRead.error ArchivedQuery.error workers_wanted_why detail notes",
+            "CheckpointRead.error ArchivedQuery.error workers_wanted_why detail notes unproven",
         ),
         # numbers
         _of(Number(0, (1 << 31) - 1), "operator operators task_group branch_operator"),
@@ -237,7 +237,7 @@ LENGTHS = {
             BatchLogged.versions BatchLogged.floors BatchLogged.work CheckVersionsRequest.versions
             CheckVersionsReply.checks BranchRequest.links BranchRequest.empty
             InventoryReply.files InventoryReply.floors
-            ArchiveRequest.versions ArchiveReply.refused ArchiveManifest.parts ArchivePart.groups ArchivePart.packs
+            ArchiveRequest.versions ArchiveReply.refused DrillRequest.versions ArchiveManifest.parts ArchivePart.groups ArchivePart.packs
             ArchivedVersions.packs ArchivedVersions.versions ArchivedVersion.files ArchivedVersion.bytes
             ListReply.files ListReply.modified_ms
             JobStatus.virtual_nodes DesiredLocations.locations ForgetWorkerReply.only_member
