@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -64,6 +65,40 @@ class AuditMetrics(Collector):
         )
         lines.add_metric([], self._missing())
         yield lines
+
+
+class ArchiveUse(Protocol):
+    """What a process has asked of archives since its start."""
+
+    @property
+    def requests(self) -> Mapping[str, int]: ...
+    @property
+    def sent_bytes(self) -> int: ...
+    @property
+    def received_bytes(self) -> int: ...
+
+
+class ArchiveMetrics(Collector):
+    """Requests are paid, so both daemons count theirs."""
+
+    def __init__(self, registry: CollectorRegistry, used: Callable[[], ArchiveUse]) -> None:
+        self._used = used
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        used = self._used()
+        requests = CounterMetricFamily(
+            "rhino_archive_requests", "Requests of this process to the archive, without repeated ones", labels=["kind"]
+        )
+        for kind, number in used.requests.items():
+            requests.add_metric([kind], number)
+        yield requests
+        moved = CounterMetricFamily(
+            "rhino_archive_bytes", "Bytes that this process has written to and read from the archive", labels=["direction"]
+        )
+        moved.add_metric(["sent"], used.sent_bytes)
+        moved.add_metric(["received"], used.received_bytes)
+        yield moved
 
 
 @contextlib.asynccontextmanager

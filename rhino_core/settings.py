@@ -351,6 +351,10 @@ class ManagerSettings:
     archive_every_s: Annotated[
         float, Setting("A logged batch goes to the archive at most every so many seconds.", POSITIVE)
     ] = 10.0
+    archive_drill_every_s: Annotated[
+        float,
+        Setting("A part of an archived batch is restored and compared every so many seconds. 0: never.", NOT_NEGATIVE),
+    ] = 300.0
     archive_keep: Annotated[
         str,
         Setting(

@@ -14,6 +14,7 @@ from rhino.client.scrub import NO_SCRUB, ScrubView
 from rhino_core import ids
 from rhino_core.rpc.channel import call_sync
 from rhino_core.text import query_handle
+from rhino_model.archives import NO_ARCHIVE, Archive
 from rhino_model.codec import decode
 from rhino_model.handovers import Handover
 from rhino_model.loads import SourceLag
@@ -132,6 +133,7 @@ class Overview:
     rhino_version: str = ""  # of the manager; empty: not reported
     insecure: bool = False  # the manager runs with --insecure
     notes: tuple[str, ...] = ()  # about applications, for people
+    archive: Archive = NO_ARCHIVE
 
 
 def query_names(jobs: Iterable[JobView]) -> dict[str, str]:
@@ -171,6 +173,7 @@ def _ask(manager: str, channel: grpc.Channel, timeout_s: float) -> Overview:
     jobs = call_sync(doing, lambda: handover.ListJobs(handover_pb2.ListJobsRequest(), timeout=timeout_s))
     request = handover_pb2.ListHandoversRequest()
     handovers = call_sync(doing, lambda: handover.ListHandovers(request, timeout=timeout_s))
+    archive = call_sync(doing, lambda: handover.GetArchive(handover_pb2.GetArchiveRequest(), timeout=timeout_s))
     return Overview(
         generation=workers.generation,
         workers=tuple(decode(WorkerView, w) for w in workers.workers),
@@ -180,4 +183,5 @@ def _ask(manager: str, channel: grpc.Channel, timeout_s: float) -> Overview:
         rhino_version=workers.rhino_version,
         insecure=workers.insecure,
         notes=tuple(jobs.notes),
+        archive=decode(Archive, archive),
     )

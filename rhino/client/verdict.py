@@ -11,6 +11,7 @@ from rhino_core.ids import GroupId
 from rhino_core.text import count, duration
 
 NAMED_MAX = 3  # names in one reason
+LATE_S, LATE_ROUNDS = 60.0, 6  # an archive is late after so many seconds, or so many of its intervals
 
 
 class Level(enum.Enum):
@@ -74,6 +75,22 @@ def _degraded(overview: Overview) -> Iterator[str]:
     if short:
         text = "fewer complete copies than replicationFactor + 1"
         yield f"{_of(short, overview)} {text}: {_groups(short, overview)}"
+    yield from _archive(overview)
+
+
+def _archive(overview: Overview) -> Iterator[str]:
+    archive, names = overview.archive, query_names(overview.jobs)
+    if archive.error:
+        yield f"the archive has stopped: {archive.error}; start the manager again"
+    for query in archive.queries:
+        name = names.get(query.job, query.job)
+        if query.age_s > max(LATE_S, LATE_ROUNDS * archive.every_s):
+            yield f"query {name}: the archive is {duration(query.age_s)} behind" + f": {query.error}" * bool(query.error)
+        elif query.error:
+            yield f"query {name} is not archived: {query.error}"
+    failures = archive.drills.failures
+    if failures:
+        yield f"{count(len(failures), 'restore drill')} failed: {_named(failures)}"
 
 
 def _hints(overview: Overview) -> Iterator[str]:
