@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -67,37 +66,26 @@ class AuditMetrics(Collector):
         yield lines
 
 
-class ArchiveUse(Protocol):
-    """What a process has asked of archives since its start."""
-
-    @property
-    def requests(self) -> Mapping[str, int]: ...
-    @property
-    def sent_bytes(self) -> int: ...
-    @property
-    def received_bytes(self) -> int: ...
-
-
 class ArchiveMetrics(Collector):
-    """Requests are paid, so both daemons count theirs."""
+    """`used` returns requests by kind, and bytes sent and received, since the start. Requests are paid."""
 
-    def __init__(self, registry: CollectorRegistry, used: Callable[[], ArchiveUse]) -> None:
+    def __init__(self, registry: CollectorRegistry, used: Callable[[], tuple[Mapping[str, int], int, int]]) -> None:
         self._used = used
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        used = self._used()
+        by_kind, sent, received = self._used()
         requests = CounterMetricFamily(
             "rhino_archive_requests", "Requests of this process to the archive, without repeated ones", labels=["kind"]
         )
-        for kind, number in used.requests.items():
+        for kind, number in by_kind.items():
             requests.add_metric([kind], number)
         yield requests
         moved = CounterMetricFamily(
             "rhino_archive_bytes", "Bytes that this process has written to and read from the archive", labels=["direction"]
         )
-        moved.add_metric(["sent"], used.sent_bytes)
-        moved.add_metric(["received"], used.received_bytes)
+        moved.add_metric(["sent"], sent)
+        moved.add_metric(["received"], received)
         yield moved
 
 

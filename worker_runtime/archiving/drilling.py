@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+from crc32c import crc32c
 
 from rhino_archive.bucket import Bucket, bucket
-from rhino_archive.manifest import ArchivedFile, ArchivedVersion, Extent, Part, pack_name
-from rhino_archive.packs import ranges
+from rhino_archive.manifest import ArchivedFile, ArchivedVersion, Part, pack_name
 from rhino_archive.reading import read_part
 from rhino_core.errors import IntegrityError, InvalidRequestError, UnavailableError, UnknownError
 from rhino_core.ids import Lane, StoreVersion
 from worker_runtime.replication import Replication
-from worker_runtime.storage.disk.files import checksum
-from worker_runtime.storage.disk.threads import open_stored
 from worker_runtime.verify import fingerprint
 
 log = logging.getLogger(__name__)
-_Found = Mapping[str, Any]  # what fingerprint.main prints
+_Found = Mapping[str, Any]  # see fingerprint.main
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +71,20 @@ class Driller:
         with self._store.pins.keeping(versions):
             for version, folder in zip(versions, here, strict=True):
                 await self._store.threads.run(Lane.BULK, partial(self._link, version, self._names(version), folder))
-        archived = await _archived(archive, part, versions)
-        fetched_bytes = await self._fetch(archive, archived, there)
+        try:
+            archived = await _archived(archive, part, versions)
+            for one, folder in zip(archived, there, strict=True):
+                folder.mkdir(parents=True)
+                for file in one.files:
+                    await self._fetch(archive, file, folder / file.entry.name)
+        except UnknownError as error:  # the bucket's, for a pack that is not there
+            raise IntegrityError(str(error)) from error
         found = await _fingerprints([*here, *there])
-        live, restored = found[: len(here)], found[len(here) :]
-        for one, ours, theirs in zip(archived, live, restored, strict=True):
+        for one, ours, theirs in zip(archived, found, found[len(here) :], strict=False):
             _compare(archive, one, ours, theirs)
         unproven = next((one["unproven"] for one in found if "unproven" in one), "")
-        return Drilled(sum(one.get("keys", 0) for one in restored), fetched_bytes, unproven)
+        fetched_bytes = sum(file.entry.size_bytes for one in archived for file in one.files)
+        return Drilled(sum(one.get("keys", 0) for one in found[len(here) :]), fetched_bytes, unproven)
 
     def _names(self, version: StoreVersion) -> Collection[str]:
         names = self._store.catalogue.store(version.store).closure(version.version)
@@ -86,80 +92,44 @@ class Driller:
             raise UnknownError(f"{version} is not here")
         return names
 
-    def _link(self, version: StoreVersion, names: Iterable[str], folder: Path) -> None:
+    def _link(self, version: StoreVersion, names: Collection[str], folder: Path) -> None:
         folder.mkdir(parents=True)
         for name in names:
             target = folder / name
             target.parent.mkdir(exist_ok=True)
             os.link(self._store.layout.path(version.store, name), target, follow_symlinks=False)
 
-    async def _fetch(self, archive: Bucket, archived: Sequence[ArchivedVersion], folders: Sequence[Path]) -> int:
-        """Puts the files into a folder for each version, and compares their checksums. Returns their bytes."""
-        places: dict[Extent, list[tuple[Path, int]]] = {}  # and where in the file
-        files: list[tuple[Path, ArchivedFile]] = []
-        for one, folder in zip(archived, folders, strict=True):
-            folder.mkdir(parents=True)
-            for file in one.files:
-                path, at = folder / file.entry.name, 0
-                path.parent.mkdir(exist_ok=True)
-                path.touch()
-                files.append((path, file))
-                for extent in file.extents:
-                    places.setdefault(extent, []).append((path, at))
-                    at += extent.size_bytes
-        left_bytes = sum(file.entry.size_bytes for _, file in files)
-        for whole, extents in ranges(sorted(places, key=lambda extent: (extent.pack, extent.offset))):
-            await self._pace(whole.size_bytes)
-            self._store.disk.check(left_bytes)
-            data = memoryview(await _read(archive, archived[0].version.store.job, whole))
-            left_bytes -= whole.size_bytes
-            pieces = {extent: data[extent.offset - whole.offset :][: extent.size_bytes] for extent in extents}
-            writes = [(*place, piece) for extent, piece in pieces.items() for place in places[extent]]
-            await self._store.threads.run(Lane.BULK, partial(_write, writes))
-        for path, file in files:
-            await self._store.threads.run(Lane.BULK, partial(_check, archive, path, file))
-        return sum(file.entry.size_bytes for _, file in files)
+    async def _fetch(self, archive: Bucket, file: ArchivedFile, path: Path) -> None:
+        """Raises IntegrityError, with the packs, for wrong bytes."""
+        path.parent.mkdir(exist_ok=True)
+        found = 0, 0
+        with path.open("wb") as out:
+            for extent in file.extents:
+                await self._pace(extent.size_bytes)
+                self._store.disk.check(extent.size_bytes)
+                name = pack_name(file.entry.store.job, extent.pack)
+                data = await archive.get_range(name, extent.offset, extent.size_bytes)
+                found = await self._store.threads.run(Lane.BULK, partial(_append, out, data, *found))
+        if found != (file.entry.size_bytes, file.entry.crc32c):
+            where = f"archive {archive.url}: {file.entry.store}/{file.entry.name}"
+            raise IntegrityError(f"{where}: wrong bytes in {_packs(file)}")
+
+
+def _append(out: BinaryIO, data: bytes, size_bytes: int, checksum: int) -> tuple[int, int]:
+    """The size and checksum of the file with these bytes."""
+    out.write(data)
+    return size_bytes + len(data), crc32c(data, checksum)
 
 
 async def _archived(archive: Bucket, part: Part, versions: Sequence[StoreVersion]) -> list[ArchivedVersion]:
-    """What the archive has of the versions. Raises IntegrityError for less than that."""
-    pack = f"archive {archive.url}: {pack_name(versions[0].store.job, part.place.pack)}"
-    try:
-        listed = {one.version: one for one in await read_part(archive, versions[0].store.job, part)}
-    except UnknownError as error:
-        raise IntegrityError(f"{pack}: with the list of files, is missing") from error
+    """The versions in the archive. Raises IntegrityError if one is not in the list of the part."""
+    job = versions[0].store.job
+    listed = {one.version: one for one in await read_part(archive, job, part)}
     for version in versions:
         if version not in listed or any(file.entry.store != version.store for file in listed[version].files):
-            raise IntegrityError(f"{pack}: its list does not have the files of {version}")
+            where = f"archive {archive.url}: {pack_name(job, part.place.pack)}"
+            raise IntegrityError(f"{where}: its list does not have the files of {version}")
     return [listed[version] for version in versions]
-
-
-async def _read(archive: Bucket, job: str, extent: Extent) -> bytes:
-    name = pack_name(job, extent.pack)
-    try:
-        data = await archive.get_range(name, extent.offset, extent.size_bytes)
-    except UnknownError as error:
-        raise IntegrityError(f"archive {archive.url}: {name} is missing") from error
-    if len(data) != extent.size_bytes:
-        raise IntegrityError(f"archive {archive.url}: {name} is too short")
-    return data
-
-
-def _write(pieces: Sequence[tuple[Path, int, memoryview]]) -> None:
-    for path, at, data in pieces:
-        with path.open("r+b") as file:
-            file.seek(at)
-            file.write(data)
-
-
-def _check(archive: Bucket, path: Path, file: ArchivedFile) -> None:
-    fd = open_stored(path)
-    try:
-        found = os.fstat(fd).st_size, checksum(fd)
-    finally:
-        os.close(fd)
-    if found != (file.entry.size_bytes, file.entry.crc32c):
-        raise IntegrityError(f"archive {archive.url}: {file.entry.store}/{file.entry.name}: wrong bytes in {_packs(file)}")
 
 
 def _packs(*files: ArchivedFile) -> str:
@@ -171,7 +141,7 @@ def _compare(archive: Bucket, archived: ArchivedVersion, ours: _Found, theirs: _
     version = archived.version
     if "damaged" in ours:
         raise UnavailableError(f"{version}: the copy here cannot be compared: {ours['damaged']}")
-    where = f"archive {archive.url}: {version}, restored from {_packs(*archived.files)},"
+    where = f"archive {archive.url}: {version}, restored from {_packs(*archived.files) or 'no pack'},"
     if "damaged" in theirs:
         raise IntegrityError(f"{where} cannot be opened: {theirs['damaged']}")
     if "digest" in ours and "digest" in theirs and ours != theirs:
@@ -187,7 +157,8 @@ async def _fingerprints(folders: Sequence[Path]) -> list[_Found]:
         output, errors = await process.communicate()
     finally:
         if process.returncode is None:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
             await process.wait()
     if process.returncode:
         why = errors.decode(errors="replace").strip().rpartition("\n")[2]

@@ -103,7 +103,7 @@ async def test_damage_is_found_and_its_object_named(scene: Scene) -> None:
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     assert f"job/packs/{pack}: the list of files" in await found()
     path.unlink()
-    assert f"job/packs/{pack}: with the list of files, is missing" in await found()
+    assert f"has no job/packs/{pack}" in await found()
     path.write_bytes(whole)
     await drill(scene, a, part, newest)
     await until_clean(a)
@@ -122,12 +122,12 @@ async def test_a_closure_that_opens_with_other_content_fails_though_all_checksum
     (a,) = await scene.cluster.start("a")
     part, newest = await archived_join(scene, a)
     (whole,) = await read_part(Bucket(str(scene.folder)), "job", part)
-    for beginning, said in (("3_", "not the same content"), ("SSTs/", "cannot be opened"), ("", "cannot be opened")):
-        files = tuple(file for file in whole.files if not file.entry.name.startswith(beginning or "SSTs/"))
+    for lost, said in (("3_", "not the same content"), ("SSTs/", "cannot be opened"), ("", "from no pack, has 0 keys")):
+        files = tuple(file for file in whole.files if not file.entry.name.startswith(lost))
         other = await listed_otherwise(scene, part, [ArchivedVersion(newest, files)])
         code, details = await refusal(scene, a, other, newest)
         assert (code, said in details) == (grpc.StatusCode.DATA_LOSS, True), details
-        assert f"{newest}, restored from job/packs/" in details
+        assert f"{newest}, restored from" in details
     other = await listed_otherwise(scene, part, [])
     assert f"its list does not have the files of {newest}" in (await refusal(scene, a, other, newest))[1]
     lacking = await listed_otherwise(scene, part, [ArchivedVersion(newest, whole.files[:-1])])
