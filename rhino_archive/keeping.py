@@ -33,8 +33,8 @@ class Unneeded(NamedTuple):
 class Keeper:
     """Keeps the archive of one query small.
 
-    Every time here is the store's: the clock of this machine may be wrong. Two keepers at once, as that of a manager and
-    one by hand, do no harm: both wait for a day, and one's note of packs without a name is at most as old as its work.
+    Every time here is the store's: the clock of this machine may be wrong. Two keepers at once, as that of a manager
+    and one by hand, do no harm: both wait for a day, and their notes of packs without a name are as old as their work.
     """
 
     def __init__(self, bucket: Bucket, retention: Retention) -> None:

@@ -82,7 +82,9 @@ class ArchiveMetrics(Collector):
             requests.add_metric([kind], number)
         yield requests
         moved = CounterMetricFamily(
-            "rhino_archive_bytes", "Bytes that this process has written to and read from the archive", labels=["direction"]
+            "rhino_archive_bytes",
+            "Bytes that this process has written to and read from the archive",
+            labels=["direction"],
         )
         moved.add_metric(["sent"], sent)
         moved.add_metric(["received"], received)

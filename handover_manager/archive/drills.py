@@ -82,9 +82,7 @@ class Drills:
         seen = view.groups.get(group)
         found = able(view, seen) if seen is not None else []
         owner = seen.owner if seen is not None else ""
-        return min(
-            found, key=lambda w: (w.worker_id == owner, weight(self._number, group, w.worker_id)), default=None
-        )
+        return min(found, key=lambda w: (w.worker_id == owner, weight(self._number, group, w.worker_id)), default=None)
 
     def ended(self, event: DrillEnded, batches: Mapping[str, ArchivedBatch], now: float) -> list[DrillFailed]:
         drill = self._running

@@ -24,7 +24,8 @@ def prune(
     call: CallOptions,
     job: Annotated[str, typer.Option(help="Only this query: its id, as `rhino archive list` shows it.")] = "",
     keep: Annotated[
-        str, typer.Option(metavar="NUMBERS", help="Batches that stay, such as newest=3,daily=7. Default: the manager's.")
+        str,
+        typer.Option(metavar="NUMBERS", help="Batches that stay, such as newest=3,daily=7. Default: the manager's."),
     ] = "",
     archive: Annotated[
         str, typer.Option(metavar="URL", help="An archive without its manager. Then --keep is needed, too.")

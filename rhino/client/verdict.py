@@ -85,7 +85,9 @@ def _archive(overview: Overview) -> Iterator[str]:
     for query in archive.queries:
         name = names.get(query.job, query.job)
         if query.age_s > max(LATE_S, LATE_ROUNDS * archive.every_s):
-            yield f"query {name}: the archive is {duration(query.age_s)} behind" + f": {query.error}" * bool(query.error)
+            yield f"query {name}: the archive is {duration(query.age_s)} behind" + f": {query.error}" * bool(
+                query.error
+            )
         elif query.error:
             yield f"query {name} is not archived: {query.error}"
     failures = archive.drills.failures

@@ -239,7 +239,8 @@ LENGTHS = {
             BatchLogged.versions BatchLogged.floors BatchLogged.work CheckVersionsRequest.versions
             CheckVersionsReply.checks BranchRequest.links BranchRequest.empty
             InventoryReply.files InventoryReply.floors
-            ArchiveRequest.versions ArchiveReply.refused DrillRequest.versions ArchiveManifest.parts ArchivePart.groups ArchivePart.packs
+            ArchiveRequest.versions ArchiveReply.refused ArchiveManifest.parts ArchivePart.groups ArchivePart.packs
+            DrillRequest.versions
             ArchivedVersions.packs ArchivedVersions.versions ArchivedVersion.files ArchivedVersion.bytes
             ListReply.files ListReply.modified_ms
             JobStatus.virtual_nodes DesiredLocations.locations ForgetWorkerReply.only_member

@@ -14,6 +14,7 @@ from rhino.cli.main import app
 from rhino_archive.bucket import Bucket
 from rhino_archive.keeping import UNNAMED
 from rhino_archive.manifest import Extent, Manifest, Part, manifest_bytes, pack_name
+from rhino_core.errors import InvalidRequestError, RhinoError
 from rhino_core.ids import GroupId
 
 PACKS = [f"{number:064x}" for number in range(4)]
@@ -51,8 +52,8 @@ def packs(archive: Path) -> list[str]:
 
 def test_it_shows_what_goes_and_changes_nothing_without_an_answer(archive: Path) -> None:
     result = prune(archive, "--keep", "newest=2")
-    assert result.exit_code == 3
-    assert "--yes is missing" in result.output
+    assert isinstance(result.exception, InvalidRequestError)
+    assert "--yes is missing" in str(result.exception)
     row = next(line.split() for line in result.output.splitlines() if line.startswith("job "))
     assert row[:4] == ["job", "2", "0,", "1"]
     assert (batches(archive), packs(archive)) == ([0, 1, 2, 3], PACKS)
@@ -67,7 +68,7 @@ def test_packs_go_a_day_after_their_batches(archive: Path) -> None:
     (archive / "job" / UNNAMED).write_text(json.dumps(dict.fromkeys(PACKS[:2], 2 * DAY_S * 1000)))
     result = prune(archive, "--keep", "newest=2", "--yes", "--json")
     (found,) = json.loads(result.output)["queries"].values()
-    assert (found["batches"], found["packs"]) == ([], [pack_name("job", pack) for pack in PACKS[:2]])
+    assert (found["batches"], sorted(found["packs"])) == ([], [pack_name("job", pack) for pack in PACKS[:2]])
     assert packs(archive) == PACKS[2:]
     assert prune(archive, "--keep", "newest=2").output.splitlines()[-1] == "nothing is deleted"
 
@@ -87,5 +88,6 @@ def test_the_newest_batch_stays_whatever_is_asked(archive: Path) -> None:
 )
 def test_what_is_wrong_is_named(archive: Path, arguments: tuple[str, ...], said: str) -> None:
     result = prune(archive, *arguments)
-    assert (result.exit_code, said in result.output) == (3, True), result.output
+    assert isinstance(result.exception, RhinoError)
+    assert said in str(result.exception)
     assert batches(archive) == [0, 1, 2, 3]

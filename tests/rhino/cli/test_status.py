@@ -146,8 +146,13 @@ def test_the_archive_has_a_line_if_there_is_one() -> None:
     query = ArchivedQuery(JOB, "counts", 3, 1, 2, 4, False, 12.7, True, "")
     drills = DrillCounts(300.0, passed=3, unproven=1, passed_age_s=125.0)
     seen = dataclasses.replace(WELL, archive=Archive("s3://b/rhino", "c", (query,), 10.0, drills=drills))
-    line = "archive s3://b/rhino: 1 query, 12 s behind; restore drills: 3 passed, the last one 2 min 5 s ago, 1 unproven"
+    line = (
+        "archive s3://b/rhino: 1 query, 12 s behind; restore drills: 3 passed, the last one 2 min 5 s ago, 1 unproven"
+    )
     assert line in printed(seen, width=200)
     early = Archive("/a", "c", (), 10.0, drills=DrillCounts(300.0, not_run=1, passed_age_s=3.0, why="no worker"))
-    assert archive_line(early) == "archive /a: 0 queries, up to date; restore drills: 0 passed, none yet, 1 not run (no worker)"
+    assert (
+        archive_line(early)
+        == "archive /a: 0 queries, up to date; restore drills: 0 passed, none yet, 1 not run (no worker)"
+    )
     assert archive_line(Archive("/a", "c", ())) == "archive /a: 0 queries, up to date; no restore drills"

@@ -96,15 +96,18 @@ async def snapshot(client: Client, store: StoreId = STORE, content: bytes = LARG
     await client.commit(store, version(4), changelog_bytes(4), [version(3)])
 
 
-async def join_versions(client: Client, *, snapshots: Sequence[int] = (1, 4)) -> StoreVersion:
-    """Versions 1 to 5 of a join, as Spark wrote them, with these snapshots. The newest version."""
+async def join_versions(
+    client: Client, *, changelogs: Sequence[int] = (1, 2, 3, 4, 5), snapshots: Sequence[int] = (1, 4)
+) -> StoreVersion:
+    """Versions of a join, as Spark wrote them, with these files. The newest version. The first snapshot is empty."""
     files = spark_files()
     for name, content in files.content.items():
         if name.startswith("SSTs/"):
             await client.add(STORE, name, content)
     for number in range(1, 6):
         for name in sorted(files.content):
-            if name.startswith(f"{number}_") and (name.endswith("changelog") or number in snapshots):
+            chosen = changelogs if name.endswith("changelog") else snapshots
+            if name.startswith(f"{number}_") and number in chosen:
                 written, end = parse_name(name).version, name.rpartition(".")[2]
                 assert written is not None
                 newest = StoreVersion(STORE, written)

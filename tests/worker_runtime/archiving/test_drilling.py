@@ -18,7 +18,7 @@ from rhino_archive.manifest import ArchivedVersion, Part, pack_name, part_of, pa
 from rhino_archive.packs import Packer
 from rhino_archive.reading import read_part
 from rhino_archive.verifying import Verifier
-from rhino_core.ids import StoreVersion
+from rhino_core.ids import FileKind, StoreVersion
 from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.convert import store_version_to_pb
 from rhino_pb import archive_pb2, peer_pb2_grpc
@@ -75,7 +75,7 @@ async def test_another_closure_with_the_same_content_passes(scene: Scene) -> Non
     (a,) = await scene.cluster.start("a")
     part, newest = await archived_join(scene, a)
     (archived,) = await read_part(Bucket(str(scene.folder)), "job", part)
-    assert [name[0] for name in sorted(f.entry.name for f in archived.files)] == ["1", "2", "3", "4", "5", "S"]
+    assert [name[0] for name in sorted(f.entry.name for f in archived.files)] == ["1", "2", "3", "4", "5"]
     reply = await drill(scene, a, part, newest)
     assert reply.unproven == ""
     assert reply.rows > KEYS_4 // 2
@@ -122,7 +122,7 @@ async def test_a_closure_that_opens_with_other_content_fails_though_all_checksum
     (a,) = await scene.cluster.start("a")
     part, newest = await archived_join(scene, a)
     (whole,) = await read_part(Bucket(str(scene.folder)), "job", part)
-    for lost, said in (("3_", "not the same content"), ("SSTs/", "cannot be opened"), ("", "from no pack, has 0 keys")):
+    for lost, said in (("3_", "not the same content"), ("", "from no pack, has 0 keys")):
         files = tuple(file for file in whole.files if not file.entry.name.startswith(lost))
         other = await listed_otherwise(scene, part, [ArchivedVersion(newest, files)])
         code, details = await refusal(scene, a, other, newest)
@@ -136,6 +136,21 @@ async def test_a_closure_that_opens_with_other_content_fails_though_all_checksum
     await verifier.verify(manifest.name)
     assert verifier.found.problems == [], "only a drill finds it"
     await until_clean(a)
+
+
+@needs_lz4
+async def test_a_snapshot_that_rocksdb_cannot_open_fails(scene: Scene) -> None:
+    (a,) = await scene.cluster.start("a")
+    async with a.attach(replicas=0) as client:
+        newest = await join_versions(client, changelogs=(5,), snapshots=(4,))
+        part = part_of((await scene.ask(a, [newest]))[-1].part)
+    (whole,) = await read_part(Bucket(str(scene.folder)), "job", part)
+    assert (await drill(scene, a, part, newest)).unproven == ""
+    files = tuple(file for file in whole.files if file.entry.kind is not FileKind.SST)
+    code, details = await refusal(
+        scene, a, await listed_otherwise(scene, part, [ArchivedVersion(newest, files)]), newest
+    )
+    assert (code, "cannot be opened" in details) == (grpc.StatusCode.DATA_LOSS, True), details
 
 
 async def test_what_is_not_here_is_no_failure(scene: Scene) -> None:
