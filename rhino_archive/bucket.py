@@ -262,7 +262,7 @@ def bucket(url: str) -> Bucket:
 
 
 class Used(NamedTuple):
-    """What this process has asked of archives since its start. `requests`: by kind, see Bucket."""
+    """Requests of this process since its start, by kind (REQUESTS), and bytes."""
 
     requests: Mapping[str, int]
     sent_bytes: int

@@ -152,7 +152,7 @@ async def _fingerprints(folders: Sequence[Path]) -> list[_Found]:
     """Raises UnavailableError if the process ends before its work."""
     command = (sys.executable, "-P", "-m", fingerprint.__name__, *map(str, folders))
     # Not by asyncio: of 60 processes that uvloop forked, 5 crashed at their start; of 120 by Popen (vfork), none.
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # noqa: ASYNC220  milliseconds
     try:
         output, errors = await asyncio.to_thread(process.communicate)
     finally:
