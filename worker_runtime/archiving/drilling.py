@@ -24,6 +24,7 @@ from rhino_core.errors import IntegrityError, InvalidRequestError, UnavailableEr
 from rhino_core.ids import Lane, StoreVersion
 from worker_runtime.replication import Replication
 from worker_runtime.verify import fingerprint
+from worker_runtime.verify.fingerprint import Fingerprint
 
 log = logging.getLogger(__name__)
 _Found = Mapping[str, Any]  # see fingerprint.main
@@ -144,7 +145,7 @@ def _compare(archive: Bucket, archived: ArchivedVersion, ours: _Found, theirs: _
     where = f"archive {archive.url}: {version}, restored from {_packs(*archived.files) or 'no pack'},"
     if "damaged" in theirs:
         raise IntegrityError(f"{where} cannot be opened: {theirs['damaged']}")
-    if "digest" in ours and "digest" in theirs and ours != theirs:
+    if "keys" in ours and "keys" in theirs and not Fingerprint(**ours).same(Fingerprint(**theirs)):
         raise IntegrityError(f"{where} has {theirs['keys']} keys, and not the same content as the {ours['keys']} here")
 
 

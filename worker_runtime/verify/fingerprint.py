@@ -26,22 +26,38 @@ from worker_runtime.verify.snapshot import DEFAULT, SnapshotDatabase, UnprovenEr
 
 NICENESS = 19
 _LENGTHS = struct.Struct(">III")
-_DELIMITER = b","  # of Spark's merge operator, RocksDB's StringAppendOperator
+# Of merged values, by Spark's setting stateStore.rocksdb.mergeOperatorVersion. No file has it, so both are tried.
+_DELIMITERS = (b",", b"")
 _CHECKSUM_BYTES = 4
+_Values = tuple[bytes, ...]  # one for each delimiter
 
 
 class _Change(NamedTuple):
-    """`value`: None: the key is deleted. `added`: the value comes behind the one in the snapshot."""
+    """`values`: None: the key is deleted. `added`: they come behind the one in the snapshot."""
 
-    value: bytes | None
+    values: _Values | None
     added: bool = False
+
+
+class Fingerprint(NamedTuple):
+    """Hashes of all column families, keys and values in their order, and the number of keys.
+
+    `digests`: one for each delimiter that Spark may have put between merged values.
+    """
+
+    digests: tuple[str, ...]
+    keys: int
+
+    def same(self, other: Fingerprint) -> bool:
+        """Whether both have the same content, with the same delimiter."""
+        return any(one == another for one, another in zip(self.digests, other.digests, strict=True))
 
 
 _Entry = tuple[str, bytes, bytes | _Change]  # column family, key, value
 
 
-def fingerprint(folder: Path) -> tuple[str, int]:
-    """Hash of all column families, keys and values in their order, and the number of keys. Blocks.
+def fingerprint(folder: Path) -> Fingerprint:
+    """Reads the content of a version. Blocks.
 
     `folder` has the files of one closure, named as in the store. RocksDB gets its own folder in it. Raises
     IntegrityError, UnprovenError, and OSError for a full disk.
@@ -52,13 +68,13 @@ def fingerprint(folder: Path) -> tuple[str, int]:
     base = _database(folder, zips[0]) if zips else None
     try:
         entries: Iterable[_Entry] = base.entries() if base is not None else ()
-        digest, keys = hashlib.blake2b(digest_size=16), 0
-        for family, key, value in _merged(entries, _changes(folder)):
+        digests, keys = [hashlib.blake2b(digest_size=16) for _ in _DELIMITERS], 0
+        for family, key, values in _merged(entries, _changes(folder)):
             name = family.encode()
-            digest.update(_LENGTHS.pack(len(name), len(key), len(value)))
-            digest.update(name + key + value)
+            for digest, value in zip(digests, values, strict=True):
+                digest.update(_LENGTHS.pack(len(name), len(key), len(value)) + name + key + value)
             keys += 1
-        return digest.hexdigest(), keys
+        return Fingerprint(tuple(digest.hexdigest() for digest in digests), keys)
     finally:
         if base is not None:
             base.close()
@@ -88,9 +104,11 @@ def _changes(folder: Path) -> Mapping[bytes, _Change]:
             if change.value is None:
                 changes[_without_checksum(change.key)] = _Change(None)
             elif change.merges:
-                changes[change.key] = _appended(changes.get(change.key), change.value)
+                before = changes.get(change.key)
+                values = _appended(before.values if before is not None else None, _each(change.value))
+                changes[change.key] = _Change(values, added=before is None or before.added)
             else:
-                changes[change.key] = _Change(change.value)
+                changes[change.key] = _Change(_each(change.value))
     return changes
 
 
@@ -100,26 +118,30 @@ def _without_checksum(key: bytes) -> bytes:
     return rest if rest and int.from_bytes(key[:_CHECKSUM_BYTES], sys.byteorder) == crc32c(rest) else key
 
 
-def _appended(before: _Change | None, value: bytes) -> _Change:
-    if before is None or before.value is None:
-        return _Change(value, added=before is None)
-    return _Change(before.value + _DELIMITER + value, before.added)
+def _each(value: bytes) -> _Values:
+    return (value,) * len(_DELIMITERS)
 
 
-def _merged(entries: Iterable[_Entry], changes: Mapping[bytes, _Change]) -> Iterator[tuple[str, bytes, bytes]]:
+def _appended(before: _Values | None, values: _Values) -> _Values:
+    if before is None:
+        return values
+    return tuple(a + delimiter + b for a, delimiter, b in zip(before, _DELIMITERS, values, strict=True))
+
+
+def _merged(entries: Iterable[_Entry], changes: Mapping[bytes, _Change]) -> Iterator[tuple[str, bytes, _Values]]:
     """The entries after the changes, all of the default column family. RocksDB orders keys by their bytes."""
     later: Iterator[_Entry] = ((DEFAULT, key, changes[key]) for key in sorted(changes))
     for (family, key), same in itertools.groupby(heapq.merge(entries, later, key=_place), _place):
-        value: bytes | None = None
+        values: _Values | None = None
         for _, _, found in same:
             if not isinstance(found, _Change):
-                value = found
-            elif found.added and found.value is not None and value is not None:
-                value += _DELIMITER + found.value
+                values = _each(found)
+            elif found.added and found.values is not None:
+                values = _appended(values, found.values)
             else:
-                value = found.value
-        if value is not None:
-            yield family, key, value
+                values = found.values
+        if values is not None:
+            yield family, key, values
 
 
 def _place(entry: _Entry) -> tuple[str, bytes]:
@@ -127,12 +149,12 @@ def _place(entry: _Entry) -> tuple[str, bytes]:
 
 
 def main() -> None:
-    """Prints a line of JSON for each folder: digest and keys, or why there are none."""
+    """Prints a line of JSON for each folder: the fields of its fingerprint, or why there is none."""
     os.nice(NICENESS)
     for folder in sys.argv[1:]:
         found: dict[str, object] = {}
         try:
-            found["digest"], found["keys"] = fingerprint(Path(folder))
+            found = fingerprint(Path(folder))._asdict()
         except UnprovenError as error:
             found["unproven"] = str(error)
         except IntegrityError as error:
