@@ -11,6 +11,7 @@ import heapq
 import itertools
 import json
 import os
+import re
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,6 +29,10 @@ NICENESS = 19
 _LENGTHS = struct.Struct(">III")
 # Of merged values, by Spark's setting stateStore.rocksdb.mergeOperatorVersion. No file has it, so both are tried.
 _DELIMITERS = (b",", b"")
+# RocksDB joins values of several files when they are read, by the operator in the snapshot's OPTIONS. These do not have
+# the delimiter, and RocksDB would take a comma. This one shows where it has joined.
+_JOINT = b"rhino-joint-5d0f7c1e94b84a3f"
+_OPERATOR = re.compile(r"(?m)^( *merge_operator=).*StringAppendOperator.*$")
 _CHECKSUM_BYTES = 4
 _Values = tuple[bytes, ...]  # one for each delimiter
 
@@ -84,6 +89,9 @@ def _database(folder: Path, snapshot: Path) -> SnapshotDatabase:
     place = folder / "database"
     place.mkdir()
     metadata = unzip(snapshot, place)
+    for options in place.glob("OPTIONS-*"):
+        named = rf"\1{{id=StringAppendOperator;delimiter={_JOINT.decode()};}}"
+        options.write_text(_OPERATOR.sub(named, options.read_text()))
     try:
         lay_out(metadata, lambda name, target: os.link(folder / name, target), place)
     except FileNotFoundError as error:
@@ -119,7 +127,9 @@ def _without_checksum(key: bytes) -> bytes:
 
 
 def _each(value: bytes) -> _Values:
-    return (value,) * len(_DELIMITERS)
+    if _JOINT not in value:
+        return (value,) * len(_DELIMITERS)
+    return tuple(value.replace(_JOINT, delimiter) for delimiter in _DELIMITERS)
 
 
 def _appended(before: _Values | None, values: _Values) -> _Values:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,21 @@ def test_a_snapshot_and_replayed_changelogs_have_the_same_content(tmp_path: Path
     found = fingerprint(closure(tmp_path / "a", files, *FROM_SNAPSHOT))
     assert found.keys == KEYS_4
     assert fingerprint(closure(tmp_path / "b", files, *FROM_CHANGELOGS)).same(found)
+
+
+def test_values_that_are_merged_in_several_files_are_joined_as_spark_does(tmp_path: Path) -> None:
+    """A join that Spark 4.3 has written: no delimiter. RocksDB alone would read commas."""
+    data = Path(__file__).parents[1] / "data" / "merged-store-of-spark-4.3.tar.xz"
+    found = []
+    for name, patterns in {"a": ("7_*.zip", "SSTs/*"), "b": ("4_*.zip", "[567]_*.changelog", "SSTs/*")}.items():
+        with tarfile.open(data) as archive:
+            chosen = [one for one in archive if any(Path(one.name).match(pattern) for pattern in patterns)]
+            archive.extractall(tmp_path / name, chosen, filter="data")
+        found.append(fingerprint(tmp_path / name))
+    snapshot, replayed = found
+    assert snapshot.keys == replayed.keys == 1692
+    assert snapshot.same(replayed)
+    assert [one == other for one, other in zip(snapshot.digests, replayed.digests, strict=True)] == [False, True]
 
 
 def test_another_version_has_another_content(tmp_path: Path, files: SparkFiles) -> None:
