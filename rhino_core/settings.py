@@ -196,7 +196,12 @@ class SidecarSettings:
     ] = 4
     archive_bytes_per_s: Annotated[
         int,
-        Setting("Bandwidth of uploads to the archive, in MiB/s. 0: no limit.", NOT_NEGATIVE, "archive_mb_per_s", MIB),
+        Setting(
+            "Bandwidth of uploads to the archive and of restore drills, in MiB/s. 0: no limit.",
+            NOT_NEGATIVE,
+            "archive_mb_per_s",
+            MIB,
+        ),
     ] = 0
     spark_local_dir: Annotated[
         str,

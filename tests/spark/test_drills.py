@@ -26,8 +26,8 @@ CHECKSUMS = {"spark.sql.streaming.stateStore.rowChecksum.enabled": "true"}
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("query", "more"),
-    [("join4", {}), ("join4", CHECKSUMS), ("aggregation", CHECKSUMS)],
-    ids=["join4", "join4-checksums", "aggregation-checksums"],
+    [("join4", {}), ("join4", CHECKSUMS), ("distinct", CHECKSUMS)],
+    ids=["join4", "join4-checksums", "distinct-checksums"],
 )
 def test_drills_of_a_running_query_pass(tmp_path: Path, query: str, more: dict[str, str]) -> None:
     (tmp_path / "archive").mkdir()
