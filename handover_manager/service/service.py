@@ -33,6 +33,7 @@ from rhino_core.security.identity import CALLER
 from rhino_core.security.transport import PLAIN, Transport
 from rhino_core.turns import Turns
 from rhino_core.version import check_protocol
+from rhino_model.archives import Archive
 from rhino_model.codec import encode
 from rhino_model.intents import Drain, Request
 from rhino_model.requests import request_of, strategy_of
@@ -82,6 +83,10 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
     def core(self) -> HandoverCore:
         """The core. Read it on the loop's thread only."""
         return self._runtime.core
+
+    def archive(self) -> Archive:
+        """How far the archive is. Call it on the loop's thread only."""
+        return self._runtime.archive_status()
 
     def subscribe(self, listener: Callable[[DrivenHandover], None]) -> None:
         """Calls `listener` whenever a handover has changed."""

@@ -12,11 +12,13 @@ import typer
 from rich.filesize import decimal
 
 from rhino.cli import exit_codes
+from rhino.cli.archive_prune import prune
 from rhino.cli.arguments import seconds
 from rhino.cli.columns import Cell, Row, show_columns
 from rhino.cli.option_groups import expanded
 from rhino.cli.options import CallOptions, YesOption
 from rhino.cli.output import confirm, console, say, say_json
+from rhino.cli.status import archive_line
 from rhino.client.handover_client import HandoverClient
 from rhino_archive.bucket import Bucket
 from rhino_archive.claims import claim, claimed_by
@@ -85,7 +87,11 @@ def _show(found: Archive, call: CallOptions) -> None:
     if call.as_json:
         say_json(found)
         return
-    say(f"archive {found.url}, cluster {found.cluster}" if found.url else "this cluster has no archive")
+    say(f"{archive_line(found)}; cluster {found.cluster}" if found.url else "this cluster has no archive")
+    if found.error:
+        say(f"the archive has stopped: {found.error}; start the manager again")
+    for failure in found.drills.failures:
+        say(f"restore drill failed: {failure}")
     rows: list[Row] = []
     for one in found.queries:
         state = Cell("failing", "red") if one.error else Cell("archiving" if one.running else "idle")
@@ -257,6 +263,7 @@ for name, command in (
     ("now", now),
     ("list", list_batches),
     ("verify", verify),
+    ("prune", prune),
     ("claim", claim_query),
     ("restore", restore),
     ("export", export),

@@ -58,6 +58,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "archive now": ("rhino archive now --wait", "rhino archive now --job counts"),
     "archive list": ("rhino archive list", "rhino archive list --archive s3://bucket/rhino --json"),
     "archive verify": ("rhino archive verify --newest", "rhino archive verify --archive /mnt/archive"),
+    "archive prune": ("rhino archive prune", "rhino archive prune --keep newest=3,daily=7 --yes"),
     "archive restore": (
         "rhino archive restore --job 5b1f0c3e-9a3f-4d5a-8a35-1d5a3a1f0c3e --to /ckpt/counts",
         "rhino archive restore --job 5b1f0c3e-9a3f-4d5a-8a35-1d5a3a1f0c3e --to /ckpt/counts --batch 1200 --yes",

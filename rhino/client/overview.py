@@ -15,6 +15,7 @@ from rhino.client.scrub import NO_SCRUB, ScrubView
 from rhino_core import ids
 from rhino_core.rpc.channel import call_sync
 from rhino_core.text import query_handle
+from rhino_model.archives import NO_ARCHIVE, Archive
 from rhino_model.codec import decode
 from rhino_model.handovers import DrainView, Handover
 from rhino_model.loads import SourceLag
@@ -137,6 +138,7 @@ class Overview:
     insecure: bool = False  # the manager runs with --insecure
     notes: tuple[str, ...] = ()  # about applications, for people
     drains: tuple[DrainView, ...] = ()  # of workers that are draining and not lost
+    archive: Archive = NO_ARCHIVE
 
 
 def query_names(jobs: Iterable[JobView]) -> dict[str, str]:
@@ -179,6 +181,7 @@ def _ask(manager: str, channel: grpc.Channel, timeout_s: float) -> Overview:
     seen = tuple(decode(WorkerView, w) for w in workers.workers)
     draining = [handover_pb2.GetDrainRequest(worker=w.worker_id) for w in seen if w.draining and w.state != "lost"]
     drains = [call_sync(doing, partial(handover.GetDrain, one, timeout=timeout_s)) for one in draining]
+    archive = call_sync(doing, lambda: handover.GetArchive(handover_pb2.GetArchiveRequest(), timeout=timeout_s))
     return Overview(
         generation=workers.generation,
         workers=seen,
@@ -189,4 +192,5 @@ def _ask(manager: str, channel: grpc.Channel, timeout_s: float) -> Overview:
         insecure=workers.insecure,
         notes=tuple(jobs.notes),
         drains=tuple(decode(DrainView, d) for d in drains),
+        archive=decode(Archive, archive),
     )

@@ -24,6 +24,7 @@ PACKAGES = (
     "rhino",
     "query_evolution",
     "rhino_core",
+    "rhino_archive",
     "spark_connector",
     "worker_runtime",
     "replication_manager",

@@ -23,10 +23,16 @@ _PUT, _DELETE, _MERGE, _END = 0x01, 0x10, 0x11, 0x00
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`lives`: the key exists afterwards (put or merge); else it does not (delete)."""
+    """`value`: of the key afterwards; None: the key is deleted. `merges`: it is added to the value before."""
 
     key: bytes
-    lives: bool
+    value: bytes | None
+    merges: bool = False
+
+    @property
+    def lives(self) -> bool:
+        """The key exists afterwards."""
+        return self.value is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +132,7 @@ def _changes_v3(reader: _Reader) -> Iterator[Change]:
     while (length := reader.number()) != -1:
         key = reader.take(length)
         value_length = reader.number()
-        if value_length >= 0:
-            reader.take(value_length)
-        yield Change(key, lives=value_length >= 0)
+        yield Change(key, reader.take(value_length) if value_length >= 0 else None)
 
 
 def _changes_v4(reader: _Reader) -> Iterator[Change]:
@@ -137,11 +141,9 @@ def _changes_v4(reader: _Reader) -> Iterator[Change]:
             raise IntegrityError(f"record type {kind:#04x} in a changelog")
         key = reader.take(reader.number())
         value_length = reader.number()
-        if kind != _DELETE:
-            reader.take(value_length)
-        elif value_length != -1:
+        if kind == _DELETE and value_length != -1:
             raise IntegrityError("a deletion with a value in a changelog")
-        yield Change(key, lives=kind != _DELETE)
+        yield Change(key, None if kind == _DELETE else reader.take(value_length), merges=kind == _MERGE)
 
 
 class _Reader:
