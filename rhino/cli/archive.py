@@ -239,14 +239,24 @@ def restore(
 
 
 def export(
-    call: CallOptions, job: RestoredJobOption, to: ToOption, batch: BatchOption = None, archive: UrlOption = ""
+    call: CallOptions,
+    job: RestoredJobOption,
+    to: ToOption,
+    batch: BatchOption = None,
+    archive: UrlOption = "",
+    as_new_query: Annotated[
+        bool, typer.Option("--as-new-query", help="With an id of its own, for a query beside the archived one.")
+    ] = False,
 ) -> None:
-    """Make a plain Spark checkpoint of an archived batch, with its state: Spark goes on with it without Rhino."""
+    """Make a plain Spark checkpoint of an archived batch, with its state.
+
+    Spark goes on with it without Rhino, and its state reader shows the state of the batch. `rhino adopt` takes it over.
+    """
     from rhino.cli.archive_restore import chosen
     from rhino.cli.archive_restore import export as exported
 
     bucket = Bucket(_url(archive, call))
-    _show_restored(exported(bucket, asyncio.run(chosen(bucket, job, batch)), to), call)
+    _show_restored(exported(bucket, asyncio.run(chosen(bucket, job, batch)), to, as_new_query=as_new_query), call)
 
 
 def _show_restored(done: Restored, call: CallOptions) -> None:
@@ -254,6 +264,9 @@ def _show_restored(done: Restored, call: CallOptions) -> None:
         say_json(done)
         return
     say(f"query {done.query or done.job}: batch {done.batch_id}, logged at {_time(done.logged_ms)}")
+    if done.job != done.source_job:
+        say(f"new query {done.job}: start it with checkpointLocation {done.checkpoint} and a sink of its own")
+        return
     say(f"start it with checkpointLocation {done.checkpoint} (it was {done.former_location or 'not known'})")
     say(f"batch {done.batch_id + 1} and those after it are computed again: their output must be idempotent")
 

@@ -65,6 +65,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "archive export": (
         "rhino archive export --archive s3://bucket/rhino --job 5b1f0c3e-9a3f-4d5a-8a35-1d5a3a1f0c3e --to /ckpt/plain",
+        "rhino archive export --job 5b1f0c3e-9a3f-4d5a-8a35-1d5a3a1f0c3e --to /ckpt/trial --batch 1200 --as-new-query",
     ),
     "archive claim": ("rhino archive claim --job 5b1f0c3e-9a3f-4d5a-8a35-1d5a3a1f0c3e --yes",),
     "local show": ("rhino local show", "rhino local show --data-dir ~/state"),
