@@ -109,12 +109,16 @@ class ArchiveMachine:
         return query.round is None and not query.asking and query.behind
 
     def handle(self, event: Event, *, now: float) -> Sequence[Effect]:
+        # Deadlines first: after a pause of this process, answers to rounds that are over may come before its timers.
+        return [*self._ended(now), *self._handled(event, now), *self._begun(now)]
+
+    def _handled(self, event: Event, now: float) -> Iterable[Effect]:
         query: ArchivedQuery | None
         match event:
             case ViewSeen(view):
                 self._view = view
             case BatchKnown(job):
-                self._logged(self.queries.setdefault(job, ArchivedQuery()), event, now)
+                return self._logged(self.queries.setdefault(job, ArchivedQuery()), event, now)
             case NewestFound(job, newest):
                 if (query := self.queries.get(job)) is not None:
                     query.known, query.asking = True, False
@@ -144,15 +148,20 @@ class ArchiveMachine:
                 return [StopUploads(job, gone.round.number)] if gone is not None and gone.round is not None else []
             case Due():
                 pass
-        return [*self._ended(now), *self._begun(now)]
+        return []
 
-    def _logged(self, query: ArchivedQuery, event: BatchKnown, now: float) -> None:
+    def _logged(self, query: ArchivedQuery, event: BatchKnown, now: float) -> list[Effect]:
         former, query.logged = query.logged, event
         rewound = former is not None and former.versions != event.versions
         if rewound and query.checkpoint is not None and query.checkpoint.batch_id >= event.batch_id:
             query.checkpoint = None
         if query.behind and query.behind_since is None:
             query.behind_since = now
+        around = query.round
+        if not rewound or around is None or around.batch.batch_id < event.batch_id:
+            return []
+        query.round = None  # of a former history; and the driver's files of this batch are no more those of its state
+        return [StopUploads(event.job, around.number)]
 
     def _archived(self, query: ArchivedQuery, newest: Manifest | None, since: float) -> None:
         """The archive has this batch. Later ones were logged after `since`."""

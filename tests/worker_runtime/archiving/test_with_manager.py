@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rhino.cli.archive import opens
 from rhino.client.handover_client import HandoverClient
 from rhino_archive.bucket import Bucket
 from rhino_archive.claims import claim
@@ -75,12 +76,13 @@ async def test_logged_batches_come_into_the_archive(scene: Scene, tmp_path: Path
         newest = await newest_manifest(bucket, "job")
         assert newest is not None
         assert (newest.batch_id, newest.query, newest.location) == (2, "q", "file:/ckpt")
-        assert newest.checkpoint == (("offsets/2", b"offsets"),)
+        assert newest.checkpoint == tuple((path, path.encode()) for path in ("metadata", "offsets/2", "commits/2"))
         assert "archived" not in (a.settings.data_dir.parent / "log").read_text(), "the owner"
         assert "archived" in (b.settings.data_dir.parent / "log").read_text()
-        verifier = Verifier(bucket, "job")
+        verifier = Verifier(bucket, "job", opens=opens)
         for name in await manifest_names(bucket, "job"):
             await verifier.verify(name)
+        await verifier.verify_others()
         assert (verifier.found.batches, verifier.found.files, verifier.found.problems) == (3, 3, [])
 
 
