@@ -99,8 +99,8 @@ class Manager:
     def wake(self) -> None:
         self.client.awake.set()
         heard, self._machine.held, self._withheld = [*self._machine.held, *self._withheld], [], []
-        for event in heard:
-            self._world.loop.call_soon(self.hear, event)
+        for event in (*heard, ev.ViewSeen(self._cluster.view())):
+            self._world.loop.call_later(0.01, self.hear, event)
 
     def kill(self) -> None:
         self._task.cancel()

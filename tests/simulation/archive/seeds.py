@@ -28,7 +28,7 @@ from worker_runtime.archiving import uploading
 
 CHAOS_S = 3 * DAY_S
 CALM_S = 2 * HOUR_S  # until the newest batch is in the archive
-SWEPT_S = 2.5 * DAY_S  # until packs without a name are gone
+PEACE_S = 1.5 * DAY_S  # until packs without a name are gone
 PACK_BYTES = 900
 KEEP_S = HOUR_S  # between two sweeps
 STEP_S_MAX = 5 * HOUR_S  # of the store's clock, forward: what is left of a day after the longest upload
@@ -68,7 +68,7 @@ class _Play:
         self.clusters = {"a": Cluster(world, self._store, "a", self._keep)}
         self._queries = {name: cluster.query for name, cluster in self.clusters.items()}
         self._watch = InvariantWatch(world, self._store, self._queries)
-        self._stepped_s = 0.0
+        self._stepped_s = 0.0  # forward
         actions: dict[Callable[[Cluster], object], float] = {
             Cluster.log_batch: 10.0,
             self._move: 2.0,
@@ -118,14 +118,15 @@ class _Play:
         holder.log_batch()
         await asyncio.sleep(CALM_S)
         self._watch.check_archived(holder.name)
-        since = world.now
-        while world.now < since + SWEPT_S and not world.errors:
+        # Nobody knows the packs of a damaged manifest, so nothing is deleted.
+        since, sound = world.now, not self._watch.damaged
+        while world.now < since + PEACE_S and not world.errors:
             await asyncio.sleep(6 * HOUR_S)
             holder.log_batch()
         await asyncio.sleep(CALM_S)
         self._watch.check_archived(holder.name)
-        if not self._watch.damaged:  # nobody knows the packs of a damaged manifest, so nothing is deleted
-            self._watch.check_swept(since)
+        if sound:
+            self._watch.check_swept()
 
     # ---------------------------------------------------------------- actions
 

@@ -164,9 +164,15 @@ class Call:
             self._broken()
             return
         self._task = self._sidecar.serve(self._request, self._replies)
-        self._task.add_done_callback(lambda task: self._broken() if task.cancelled() else None)
+        self._task.add_done_callback(self._ended)
         if self._world.chance(self._world.faults.break_call):
             self._world.loop.call_later(self._world.random.expovariate(1 / (10 * MINUTE_S)), self._break)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            self._broken()
+        elif (error := task.exception()) is not None:
+            self._world.fail(f"an upload ended: {error!r}")
 
     def _break(self) -> None:
         """The sidecar hears of it later, and goes on until then."""

@@ -12,8 +12,10 @@ from rhino_core.errors import RhinoError
 from rhino_core.ids import GroupId, StoreVersion
 from tests.simulation.archive.query import JOB, Query
 from tests.simulation.archive.store import Client, Store
-from tests.simulation.archive.world import DAY_S, World
+from tests.simulation.archive.world import DAY_S, HOUR_S, World
 from worker_runtime.protocol.versions.closure import StoreCatalogue
+
+SWEPT_S = DAY_S + 4 * HOUR_S
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,9 @@ class InvariantWatch:
         self._store = store
         self._queries = queries
         self._manifests: dict[str, frozenset[str]] = {}  # in the store: their packs
-        self._newest = ""  # the manifest that was written last
+        self.newest = ""  # the manifest that was written last
         self._claims: list[_Claim] = []
-        self._packed_at: dict[str, float] = {}
+        self._nameless_since: dict[str, float] = {}  # packs
         self.damaged: set[str] = set()
         store.watch = self
 
@@ -42,24 +44,22 @@ class InvariantWatch:
         """The cluster that may write; empty: none."""
         return self._claims[-1].cluster if self._claims else ""
 
-    @property
-    def newest(self) -> str:
-        return self._newest
-
     def put(self, name: str, data: bytes, by: Client) -> None:
         kind = name.split("/")[1]
         if kind == BATCHES:
             self._world.say(f"{by.cluster}: manifest {name}")
             self.damaged.discard(name)
-            self._newest = name
+            self.newest = name
             try:
                 manifest = manifest_of(data, name)
                 self._manifests[name] = manifest.packs
+                for pack in manifest.packs:
+                    self._nameless_since.pop(pack, None)
                 self._check_manifest(manifest, by)
             except (RhinoError, LookupError) as error:
                 self._world.fail(f"manifest {name} of {by.cluster} cannot be read: {error}")
         elif kind == "packs":
-            self._packed_at[name] = self._world.now
+            self._nameless_since.setdefault(name.rpartition("/")[2], self._world.now)
         elif kind == "writer":
             self._claims.append(_Claim(by.cluster, self._world.now))
             self._world.say(f"{by.cluster} has the claim")
@@ -68,8 +68,11 @@ class InvariantWatch:
         """Nothing that a manifest names is deleted. The newest manifest stays."""
         pack = name.rpartition("/")[2]
         self._world.say(f"{by.cluster}: deleted {name[:40]}")
-        self._manifests.pop(name, None)
-        self._world.require(name != self._newest, f"the newest manifest {name} was deleted by {by.cluster}")
+        self.damaged.discard(name)
+        self._nameless_since.pop(pack, None)
+        for former in self._manifests.pop(name, frozenset()).difference(*self._manifests.values()):
+            self._nameless_since[former] = self._world.now
+        self._world.require(name != self.newest, f"the newest manifest {name} was deleted by {by.cluster}")
         for manifest, packs in self._manifests.items():
             self._world.require(pack not in packs, f"{name} was deleted by {by.cluster}, and {manifest} names it")
 
@@ -135,9 +138,7 @@ class InvariantWatch:
         there = any(name.endswith(f"{logged.batch_id:020d}-{digest}") for name in self._manifests)
         self._world.require(there, f"batch {logged.batch_id} of {cluster} is not in the archive")
 
-    def check_swept(self, since: float) -> None:
-        """Packs without a name since then are gone."""
-        named = frozenset[str]().union(*self._manifests.values())
-        left = [name for name in self._store.objects if "/packs/" in name and name.rpartition("/")[2] not in named]
-        old = [name for name in left if self._packed_at[name] < since]
-        self._world.require(not old, f"{len(old)} packs without a name were not deleted in {DAY_S / 3600:.0f} h: {old[:1]}")
+    def check_swept(self) -> None:
+        """Packs without a name have gone, a day later and some sweeps."""
+        left = [pack for pack, since in self._nameless_since.items() if since < self._world.now - SWEPT_S]
+        self._world.require(not left, f"{len(left)} packs have had no name for long, such as {left[:1]}")
