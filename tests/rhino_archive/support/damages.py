@@ -160,7 +160,7 @@ def part_at_a_wrong_offset(archive: Planted) -> str:
 
 def part_of_a_wrong_size(archive: Planted) -> str:
     place = archive.manifest.parts[1].place
-    archive.part(place=replace(place, size_bytes=place.size_bytes + 1))
+    archive.part(place=replace(place, size_bytes=place.size_bytes - 1))
     return place.pack
 
 

@@ -99,8 +99,11 @@ class Manager:
     def wake(self) -> None:
         self.client.awake.set()
         heard, self._machine.held, self._withheld = [*self._machine.held, *self._withheld], [], []
-        for event in (*heard, ev.ViewSeen(self._cluster.view())):
-            self._world.loop.call_later(0.01, self.hear, event)
+        self._world.loop.call_later(0.01, self._catch_up, (*heard, ev.ViewSeen(self._cluster.view())))
+
+    def _catch_up(self, events: Sequence[ev.Event]) -> None:
+        for event in events:
+            self.hear(event)
 
     def kill(self) -> None:
         self._task.cancel()

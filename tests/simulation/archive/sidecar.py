@@ -155,6 +155,7 @@ class Call:
         self._replies: Replies = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
         self._cancelled = False
+        self._ends_s = world.delay()
         world.loop.call_later(world.delay(), self._arrive)
 
     def _arrive(self) -> None:
@@ -188,7 +189,7 @@ class Call:
 
     def cancel(self) -> None:
         self._cancelled = True
-        self._world.loop.call_later(self._world.delay(), self._end)
+        self._world.loop.call_later(self._ends_s, self._end)
 
     def __aiter__(self) -> Call:
         return self

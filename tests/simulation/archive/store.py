@@ -122,11 +122,13 @@ class Client(Bucket):
     async def _pause(self, effect: Callable[[], object] | None) -> None:
         """`effect` may still happen if the process dies meanwhile."""
         slow = self._world.chance(self._world.faults.slow_request)
+        # Drawn now: tasks are cancelled in the order of a set.
+        arrives, later_s = self._world.chance(0.5), self._world.random.uniform(0.0, IN_FLIGHT_S)
         try:
             await asyncio.sleep(self._world.random.uniform(1.0, MINUTE_S) if slow else self._world.delay())
         except asyncio.CancelledError:
-            if effect is not None and self._world.chance(0.5):
-                self._world.loop.call_later(self._world.random.uniform(0.0, IN_FLIGHT_S), effect)
+            if effect is not None and arrives:
+                self._world.loop.call_later(later_s, effect)
             raise
 
     async def put(self, name: str, data: bytes, *, create: bool = False) -> bool:
