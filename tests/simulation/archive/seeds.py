@@ -180,6 +180,8 @@ class _Play:
             self._stepped_s += step_s
             if self._stepped_s > STEP_S_MAX:
                 return
+        else:
+            self._watch.clock_went_back = True
         self._world.say(f"the clock of the store steps by {step_s:.0f} s")
         self._store.clock_off += timedelta(seconds=step_s)
 

@@ -34,6 +34,11 @@ CONTENT = bytes(range(256)) * 4000
 TOLD = Answer.of_s3(403, "AccessDenied", "".join(f"<X>{value}</X>" for value in SECRETS.values()))
 
 
+def url_of(folder: Path) -> str:
+    """Of the test's own: the objects outlive the server."""
+    return f"s3://{BUCKET}/{folder.name}"
+
+
 @pytest.fixture
 async def proxy(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FaultyProxy]:
     """Processes that are started from now on find S3 behind it."""
@@ -45,7 +50,7 @@ async def proxy(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FaultyProxy]:
 
 @pytest.fixture
 async def distant(proxy: FaultyProxy, tmp_path: Path) -> AsyncIterator[Scene]:
-    url = f"s3://{BUCKET}/archive"
+    url = url_of(tmp_path)
     await claim(Bucket(url), "job", "cluster")
     async with Cluster(tmp_path) as cluster:
         yield Scene(cluster, tmp_path, url=url)
@@ -127,7 +132,7 @@ async def test_a_manager_that_is_killed_at_its_manifest(
     proxy: FaultyProxy, tmp_path: Path, when: str
 ) -> None:
     """Between the last pack and the manifest, and before it knows that the manifest is there."""
-    url = f"s3://{BUCKET}/archive"
+    url = url_of(tmp_path)
     bucket = Bucket(url)
     process = ManagerProcess(tmp_path, "--archive", url, "--archive-every-s", "0.2")
     try:
@@ -179,7 +184,7 @@ async def test_secrets_are_in_no_log_status_or_argument(
     proxy: FaultyProxy, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The store's answers have them."""
-    settings = replace(settings_of(tmp_path, lease_s=60.0), archive=f"s3://{BUCKET}/refusing", archive_every_s=0.2)
+    settings = replace(settings_of(tmp_path, lease_s=60.0), archive=url_of(tmp_path), archive_every_s=0.2)
     caplog.set_level("DEBUG")
     async with asyncio.timeout(90), manager(settings) as address, Cluster(tmp_path) as cluster:
         cluster.address = address
@@ -200,7 +205,7 @@ async def test_secrets_are_in_no_log_status_or_argument(
             assert process.process is not None
             texts.append(Path(f"/proc/{process.process.pid}/cmdline").read_text())
             texts.append((process.settings.data_dir.parent / "log").read_text())
-    texts.append(caplog.text)
+    texts.append("".join(str(record.__dict__) for record in caplog.records))
     assert "AccessDenied" in texts[-1], "the manager's log"
     found = "".join(texts)
     assert [name for name, secret in SECRETS.items() if secret in found] == []
