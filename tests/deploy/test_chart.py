@@ -83,7 +83,9 @@ def test_more_settings_are_variables_that_the_daemons_know() -> None:
 
 def test_the_archive_is_named_to_the_manager_and_both_daemons_get_its_credentials() -> None:
     found = _objects(*VALUES["an archive"])
-    pods = [found[name]["spec"]["template"]["spec"] for name in ("StatefulSet rhino-manager", "DaemonSet rhino-sidecar")]
+    pods = [
+        found[name]["spec"]["template"]["spec"] for name in ("StatefulSet rhino-manager", "DaemonSet rhino-sidecar")
+    ]
     for pod in pods:
         assert pod["containers"][0]["envFrom"] == [{"secretRef": {"name": "rhino-bucket"}}]
         assert pod["serviceAccountName"] == "rhino"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rhino_archive.retention import DAY_MS, GRACE_MS, HOUR_MS, Retention, Written, retention_of, sweep
+from rhino_archive.retention import DAY_MS, GRACE_MS, HOUR_MS, Retention, Sweep, Written, retention_of, sweep
 from rhino_core.errors import InvalidRequestError
 
 MINUTE_MS = 60_000
@@ -47,9 +47,9 @@ def test_the_form_of_the_setting() -> None:
 
 def test_a_pack_goes_when_it_had_no_name_for_the_grace() -> None:
     first = sweep(["a", "b"], {"a"}, {}, noted_ms=0)
-    assert first == ((), {"b": None})
+    assert first == Sweep((), {"b": None})
     second = sweep(["a", "b"], {"a"}, first.unnamed, noted_ms=1000)
-    assert second == ((), {"b": 1000}), "since the sweep that saw it first"
+    assert second == Sweep((), {"b": 1000}), "since the sweep that saw it first"
     assert sweep(["a", "b"], {"a"}, second.unnamed, 1000 + GRACE_MS - 1).gone == ()
     assert sweep(["a", "b"], {"a"}, second.unnamed, 1000 + GRACE_MS).gone == ("b",)
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from rhino.cli import exit_codes
 from rhino.cli.main import app
@@ -87,7 +86,12 @@ def test_an_archive_of_a_later_version_is_named(archive: Planted) -> None:
     ],
 )
 def test_what_is_no_archive_is_refused(url: str, kind: type[Exception], text: str) -> None:
-    for command in (("list",), ("verify",), ("export", "--job", "job", "--to", "x"), ("restore", "--job", "job", "--to", "x")):
+    for command in (
+        ("list",),
+        ("verify",),
+        ("export", "--job", "job", "--to", "x"),
+        ("restore", "--job", "job", "--to", "x"),
+    ):
         result = rhino(*command, "--archive", url)
         assert isinstance(result.exception, kind), result
         assert text in str(result.exception)

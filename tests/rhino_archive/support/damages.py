@@ -180,9 +180,7 @@ def manifests_that_contradict_each_other(archive: Planted) -> str:
     place = archive.manifest.parts[1].place
     extent = replace(place, size_bytes=5)
     sums = crc32c(archive.list_pack.read_bytes()[extent.offset : extent.offset + 5])
-    archive.refile(
-        lambda file: replace(file, entry=replace(file.entry, size_bytes=5, crc32c=sums), extents=(extent,))
-    )
+    archive.refile(lambda file: replace(file, entry=replace(file.entry, size_bytes=5, crc32c=sums), extents=(extent,)))
     return place.pack
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import urlsplit
 
-
 PIECE, PIECE_S = 64 * 1024, 0.05
 
 

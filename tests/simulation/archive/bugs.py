@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from handover_manager.archive import events as ev
 from handover_manager.archive.archiver import Archiver
 from handover_manager.archive.keeping import Keeper
 from handover_manager.archive.machine import ArchivedQuery, ArchiveMachine, Round
-from rhino_archive import retention
+from rhino_archive import claims, retention
 from rhino_archive.manifest import Manifest
 from rhino_archive.retention import Retention, Written
 from rhino_core.errors import ConflictError, IntegrityError
@@ -66,7 +67,7 @@ def age_by_the_newest_manifest(patch: Patch) -> None:
 
         def sweep(packs: Iterable[str], named: Any, before: Mapping[str, int | None], noted_ms: int) -> Any:
             packs = list(packs)
-            known_ms = {pack: now_ms for pack in packs}
+            known_ms = dict.fromkeys(packs, now_ms)
             found = retention.sweep(packs, named, {**known_ms, **before}, now_ms)
             return found
 
@@ -130,13 +131,11 @@ def claim_is_read_once(patch: Patch) -> None:
 
 def stranger_writes(patch: Patch) -> None:
     """A cluster writes although another one has the claim."""
-    original = archiver.claim
+    original = claims.claim
 
     async def claim(*arguments: Any) -> None:
-        try:
+        with contextlib.suppress(ConflictError):
             await original(*arguments)
-        except ConflictError:
-            pass
 
     patch.setattr(archiver, "claim", claim)
 

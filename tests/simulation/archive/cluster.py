@@ -134,7 +134,7 @@ class Channel:
     sidecar: Sidecar | None
     client: Client
 
-    def Archive(self, request: archive_pb2.ArchiveRequest, timeout: float) -> Call:  # noqa: N802  as gRPC names it
+    def Archive(self, request: archive_pb2.ArchiveRequest, timeout: float) -> Call:
         return Call(self.world, self.sidecar, request, self.client)
 
 

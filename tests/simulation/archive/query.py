@@ -58,7 +58,7 @@ class Query:
         return known, files
 
     def rewind(self, batches: int) -> bool:
-        """Forgets the last batches, unless retention has deleted what is behind them. Their files stay where they are."""
+        """Forgets the last batches, unless retention has deleted what is behind them. Their files stay."""
         if len(self.log) - batches < max(1, self._floor):
             return False
         del self.log[-batches:]
@@ -82,15 +82,11 @@ class Query:
             new = self._data_file(store, version, before.data_files)
             yield new
             data_files = (*before.data_files[-1:], new[0])
-            yield self._file(
-                store, f"{version}.zip", self._bytes(), references=tuple(file.name for file in data_files)
-            )
+            yield self._file(store, f"{version}.zip", self._bytes(), references=tuple(file.name for file in data_files))
             chain = _Chain((version,), data_files)
         self._chains[StoreVersion(store, version)] = chain
 
-    def _data_file(
-        self, store: StoreId, version: Version, others: tuple[FileEntry, ...]
-    ) -> tuple[FileEntry, bytes]:
+    def _data_file(self, store: StoreId, version: Version, others: tuple[FileEntry, ...]) -> tuple[FileEntry, bytes]:
         """It may have the same bytes as a former one."""
         name = f"SSTs/{version.version:06d}-{version.checkpoint_id}.sst"
         if others and self._world.chance(0.2):

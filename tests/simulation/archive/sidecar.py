@@ -109,7 +109,7 @@ class Sidecar:
 
     async def _turn(self) -> None:
         until = self._world.now + self.pack_s * self._world.random.uniform(0.5, 1.5)
-        while self.pack_s and self._world.now < until:
+        while self.pack_s and self._world.now < until:  # noqa: ASYNC110  time is not real
             await asyncio.sleep(10 * MINUTE_S)
 
     # ---------------------------------------------------------------- calls
@@ -139,7 +139,7 @@ class Sidecar:
 
 
 def _error(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
-    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details=details)
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details=details, debug_error_string="")
 
 
 class Call:

@@ -30,9 +30,7 @@ def test_every_invariant_holds(seeds: range) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
-def test_a_deliberate_bug_is_found(
-    bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deliberate_bug_is_found(bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as planted:
         bug(planted)
         seeds = (FINDS.get(bug.__name__, 0), *range(SEEDS_FOR_A_BUG))

@@ -58,7 +58,13 @@ async def distant(proxy: FaultyProxy, tmp_path: Path) -> AsyncIterator[Scene]:
 
 def seeded(seed: int, number: int) -> list[Fault | Answer]:
     """A fifth of the requests fail."""
-    kinds = [Answer.of_s3(500, "InternalError"), Answer.of_s3(503, "SlowDown"), Fault.CUT, Fault.LOSE, Fault.HALF]
+    kinds: list[Fault | Answer] = [
+        Answer.of_s3(500, "InternalError"),
+        Answer.of_s3(503, "SlowDown"),
+        Fault.CUT,
+        Fault.LOSE,
+        Fault.HALF,
+    ]
     random = Random(seed)
     return [random.choice(kinds) if random.random() < 0.2 else Fault.PASS for _ in range(number)]
 
@@ -108,6 +114,7 @@ async def test_a_store_that_refuses_is_told_and_commits_go_on(
         assert (await distant.archive(a, 2)).HasField("part")
 
 
+@pytest.mark.nightly  # in a folder it runs every time
 async def test_a_sidecar_that_is_killed_at_each_step_of_an_upload(distant: Scene) -> None:
     """Nothing of the half uploads is in the way of the next one."""
     (a,) = await distant.cluster.start("a")
@@ -128,9 +135,7 @@ async def test_a_sidecar_that_is_killed_at_each_step_of_an_upload(distant: Scene
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_manager_that_is_killed_at_its_manifest(
-    proxy: FaultyProxy, tmp_path: Path, when: str
-) -> None:
+async def test_a_manager_that_is_killed_at_its_manifest(proxy: FaultyProxy, tmp_path: Path, when: str) -> None:
     """Between the last pack and the manifest, and before it knows that the manifest is there."""
     url = url_of(tmp_path)
     bucket = Bucket(url)
@@ -195,7 +200,7 @@ async def test_secrets_are_in_no_log_status_or_argument(
             proxy.faults.extend([Fault.PASS] * 4)  # so that a sidecar is refused, too
             proxy.rest = TOLD
             await driver.report("job", 0, [StoreVersion(STORE, version(1))])
-            texts = []
+            texts = list[str]()
             while "AccessDenied" not in "".join(texts):
                 with HandoverClient(address) as direct:
                     texts.append(json.dumps([str(one) for one in (await asyncio.to_thread(direct.archive)).queries]))
