@@ -44,7 +44,7 @@ class Verifier:
         report: Callable[[Verified], None] = lambda found: None,
         opens: Callable[[ArchivedVersion], bool] = lambda version: True,
     ) -> None:
-        """`report` hears of the figures after each pack. `opens`: whether the files of a version are a closure of it."""
+        """`report` hears of the figures after each pack. `opens`: whether the files of a version open it."""
         self.found = Verified()
         self._bucket = bucket
         self._job = job

@@ -68,8 +68,7 @@ def age_by_the_newest_manifest(patch: Patch) -> None:
         def sweep(packs: Iterable[str], named: Any, before: Mapping[str, int | None], noted_ms: int) -> Any:
             packs = list(packs)
             known_ms = dict.fromkeys(packs, now_ms)
-            found = retention.sweep(packs, named, {**known_ms, **before}, now_ms)
-            return found
+            return retention.sweep(packs, named, {**known_ms, **before}, now_ms)
 
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(keeping, "sweep", sweep)

@@ -58,13 +58,8 @@ async def distant(proxy: FaultyProxy, tmp_path: Path) -> AsyncIterator[Scene]:
 
 def seeded(seed: int, number: int) -> list[Fault | Answer]:
     """A fifth of the requests fail."""
-    kinds: list[Fault | Answer] = [
-        Answer.of_s3(500, "InternalError"),
-        Answer.of_s3(503, "SlowDown"),
-        Fault.CUT,
-        Fault.LOSE,
-        Fault.HALF,
-    ]
+    answers = [Answer.of_s3(500, "InternalError"), Answer.of_s3(503, "SlowDown")]
+    kinds: list[Fault | Answer] = [*answers, Fault.CUT, Fault.LOSE, Fault.HALF]
     random = Random(seed)
     return [random.choice(kinds) if random.random() < 0.2 else Fault.PASS for _ in range(number)]
 
