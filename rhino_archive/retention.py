@@ -69,7 +69,7 @@ class Sweep(NamedTuple):
 def sweep(packs: Iterable[str], named: Collection[str], before: Mapping[str, int | None], noted_ms: int) -> Sweep:
     """`packs`: all that are stored; they were listed before the manifests were read.
 
-    `before` and `noted_ms`: what the last sweep has noted, and when.
+    `before` and `noted_ms`: the note of the last sweep, and its time.
     """
     # After a step back of the store's clock, times may lie in the future.
     times = {pack: noted_ms if since_ms is None else min(since_ms, noted_ms) for pack, since_ms in before.items()}

@@ -67,7 +67,7 @@ class Keeper:
         return self._packs_of[one]
 
     async def _unnamed(self, noted: Object | None) -> tuple[Mapping[str, int | None], int]:
-        """What the last sweep has noted, and when. Damage costs a day."""
+        """The note of the last sweep, and its time. Damage costs a day."""
         if noted is None:
             return {}, 0
         try:

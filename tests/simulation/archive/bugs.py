@@ -21,7 +21,7 @@ from rhino_archive.retention import Retention, Written
 from rhino_core.errors import ConflictError, IntegrityError
 from rhino_core.ids import GroupId, Lane
 from tests.simulation.archive.world import DAY_S
-from worker_runtime.archiving import known, uploading
+from worker_runtime.archiving import uploading
 from worker_runtime.archiving.uploading import Order
 
 Patch = pytest.MonkeyPatch
@@ -104,12 +104,6 @@ def newest_is_deleted(patch: Patch) -> None:
     patch.setattr(Retention, "kept", lambda self, found: frozenset(sorted(one.name for one in found)[:1]))
     original = Keeper.keep
     patch.setattr(Keeper, "keep", lambda self, job, newest="": original(self, job))
-
-
-def uploads_are_remembered_for_days(patch: Patch) -> None:
-    """A sidecar uses its own uploads of the last week."""
-    patch.setattr(known, "OWN_S", 7 * DAY_S)
-    patch.setattr(known, "UNASKED_S", 7 * DAY_S)
 
 
 def rounds_never_end(patch: Patch) -> None:
@@ -233,7 +227,6 @@ BUGS = [
     never_swept,
     damaged_manifest_has_no_packs,
     newest_is_deleted,
-    uploads_are_remembered_for_days,
     rounds_never_end,
     claim_is_read_once,
     stranger_writes,

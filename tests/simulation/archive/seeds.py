@@ -169,9 +169,9 @@ class _Play:
         self._world.loop.call_later(self._random.expovariate(1 / HOUR_S), setattr, self._store, "outage", None)
 
     def _slow(self, cluster: Cluster) -> None:
-        """A pack waits up to 6 hours for its bandwidth."""
+        """A pack waits up to 12 hours for its bandwidth."""
         name = self._random.choice(list(cluster.sidecars))
-        cluster.sidecars[name].pack_s = self._random.choice([0.0, 10 * MINUTE_S, HOUR_S, 4 * HOUR_S])
+        cluster.sidecars[name].pack_s = self._random.choice([0.0, 10 * MINUTE_S, 2 * HOUR_S, 8 * HOUR_S])
 
     def _step(self, cluster: Cluster) -> None:
         """The store's clock: any time back, and forward to STEP_S_MAX."""
