@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -195,18 +195,6 @@ def a_rewind_does_not_end_the_round(patch: Patch) -> None:
     patch.setattr(ArchiveMachine, "_logged", logged)
 
 
-def late_answers_count(patch: Patch) -> None:
-    """After a pause of the manager, an answer counts before it sees that its round has lasted too long."""
-    original = ArchiveMachine.handle
-
-    def handle(self: ArchiveMachine, event: ev.Event, *, now: float) -> Sequence[ev.Effect]:
-        if not isinstance(event, ev.PartUploaded | ev.UploadFailed | ev.CheckpointRead):
-            return original(self, event, now=now)
-        return list(self._handled(event, now))
-
-    patch.setattr(ArchiveMachine, "handle", handle)
-
-
 def manifest_has_the_batch_logged_last(patch: Patch) -> None:
     """A manifest has the number and digest of the newest batch, and the parts of the one of its round."""
     original = ArchiveMachine._manifest
@@ -234,6 +222,5 @@ BUGS = [
     last_part_is_returned_again,
     refused_groups_count_as_done,
     a_rewind_does_not_end_the_round,
-    late_answers_count,
     manifest_has_the_batch_logged_last,
 ]
