@@ -166,6 +166,10 @@ class HandoverCore:
         """Whether no driver runs the job, and a lost one may come back."""
         return job.run.may_return(now - SETTLE_S)
 
+    def executors(self, job: Job) -> int | None:
+        """Number of executors of its application. None without a driver."""
+        return self._runs.executors(job)
+
     def drain_state(self, worker: str, remains: Remains, *, now: float) -> DrainView:
         """Whether the worker, with its `remains`, can be removed. Raises UnknownError.
 

@@ -6,6 +6,7 @@ import enum
 import functools
 import ipaddress
 import re
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -269,12 +270,25 @@ def is_address(address: str) -> bool:
 ALL_INTERFACES = ("0.0.0.0", "[::]", "::")  # hosts to listen on; nobody can connect to them
 
 
+def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Returns the address that a connection to the host goes to. None: the host is a name.
+
+    Connections also take 127.1, 2130706433 and 0x7f000001, and IPv4 addresses within IPv6 ones.
+    """
+    try:
+        found = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        try:
+            return ipaddress.IPv4Address(socket.inet_aton(host))
+        except (OSError, UnicodeError):
+            return None
+    return getattr(found, "ipv4_mapped", None) or found
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches the host: `localhost`, 127.0.0.0/8 or ::1."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+    found = ip_of(host)
+    return host == "localhost" or (found is not None and found.is_loopback)
 
 
 def with_port(address: str, port: int) -> str:

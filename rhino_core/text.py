@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import unicodedata
 
-_UNSEEN = {"Cc", "Cs", "Zl", "Zp"}  # control characters (C0, C1, delete), lone surrogates, line separators
-_TURNING = {chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C)}
+# Control characters (C0, C1, delete), format characters, lone surrogates, line separators
+_UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_MARKS, _CARRIERS = {"Mn", "Me"}, "LNSM"  # marks stand on letters, numbers, symbols and spacing marks
+MARKS_MAX = 2  # on one letter; scripts of people need no more
+JOINER = "\u200d"  # within letters of some scripts
 
 
 def legible(text: str) -> str:
-    """Returns the text on one line. Terminal control characters and bidirectional controls are escaped, as `\\x1b`."""
-    if text.isprintable() or not any(map(_commands, text)):
+    """Returns the text on one line.
+
+    Escaped as `\\x1b` are control characters, unseen format characters, and marks without a letter of their own or
+    beyond MARKS_MAX of it: these would cover other lines.
+    """
+    if text.isascii() and text.isprintable():
         return text
-    return "".join(_escaped(character) if _commands(character) else character for character in text)
+    shown, marks = [], MARKS_MAX
+    for character in text:
+        category = unicodedata.category(character)
+        if category in _MARKS:
+            marks += 1
+        else:
+            marks = 0 if category[0] in _CARRIERS else MARKS_MAX
+        hidden = marks > MARKS_MAX or (category in _UNSEEN and character != JOINER)
+        shown.append(_escaped(character) if hidden else character)
+    return "".join(shown)
 
 
 def duration(seconds: float) -> str:
@@ -34,10 +50,6 @@ def query_handle(name: str, job: str) -> str:
 def count(number: int, one: str, more: str = "") -> str:
     """Returns "1 step", "2 steps". `more`: the plural, if it is not `one` with an s."""
     return f"{number} {one if number == 1 else more or one + 's'}"
-
-
-def _commands(character: str) -> bool:
-    return character in _TURNING or unicodedata.category(character) in _UNSEEN
 
 
 def _escaped(character: str) -> str:

@@ -50,9 +50,9 @@ class Figure:
 
 FIGURES = (
     Figure(
-        "`kill -9` of a worker with 1 GB of state, until the next batch is done",
+        "`kill -9` of a worker with 0.5 GB of state, until the next batch is done",
         "recovery",
-        "--sizes 1 --subjects rhino,stock --rounds 3",
+        "--sizes 0.5 --subjects rhino,stock --rounds 3",
         "--sizes 0.05 --subjects rhino,stock --rounds 1",
         "median",
         "next_batch",
@@ -60,9 +60,9 @@ FIGURES = (
         ("rhino", "stock"),
     ),
     Figure(
-        "half of a worker's virtual nodes moved, 1 GB: the batch that switches",
+        "half of a worker's virtual nodes moved, 0.5 GB: the batch that switches",
         "handover",
-        "--sizes 1 --subjects assisted,stock --rounds 3",
+        "--sizes 0.5 --subjects assisted,stock --rounds 3",
         "--sizes 0.05 --subjects assisted,stock --rounds 1",
         "median",
         "switch_median",
@@ -72,7 +72,7 @@ FIGURES = (
     Figure(
         "a batch without a fault or a move (NEXMark NBQ8, one secondary copy)",
         "overhead",
-        "--settings r1 --loads nbq8 --rounds 4",
+        "--settings r1 --loads nbq8 --rounds 3",
         "--settings r1 --loads nbq8 --rounds 1 --batches 3",
         "rows",
         "p50_ms",

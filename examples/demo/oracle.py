@@ -5,10 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import duckdb
+from pyspark.sql import SparkSession
 
+from examples.demo import query
 from examples.demo.query import COLUMNS, WINDOW_S
 from workloads.nexmark import output as outputs
 from workloads.nexmark.output import Verdict
+
+
+def check(spark: SparkSession, load: query.Workload, work: Path) -> Verdict:
+    """Compares the output of `query.start` below `work` with the answer over the same events."""
+    persons, auctions = query.batches(spark, load)
+    persons.write.parquet(str(work / "persons"))
+    auctions.write.parquet(str(work / "auctions"))
+    return compare(work / "persons", work / "auctions", work / "output")
 
 
 def compare(persons: Path, auctions: Path, output: Path) -> Verdict:

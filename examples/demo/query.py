@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from workloads.nexmark import events, source
 from workloads.nexmark.settings import Generator
 
+NAME = "nbq8"
 GENERATOR = Generator(padded=True)
 WINDOW_S = 300
 # Much longer than the event time of the demo, so that all state stays, as with the paper's window of 12 hours.
@@ -38,6 +41,13 @@ def streams(spark: SparkSession, load: Workload) -> tuple[DataFrame, DataFrame]:
     persons = source.stream(spark, source.equal_sizes(load.persons, load.batches))
     auctions = source.stream(spark, source.equal_sizes(load.auctions, load.batches))
     return made(persons, auctions)
+
+
+def start(spark: SparkSession, load: Workload, work: Path) -> StreamingQuery:
+    """Starts or continues the query: its checkpoint and its output are below `work`."""
+    writer = nbq8(*streams(spark, load)).writeStream.queryName(NAME).outputMode("append").format("parquet")
+    located = writer.option("path", str(work / "output")).option("checkpointLocation", str(work / "checkpoint"))
+    return located.start()
 
 
 def batches(spark: SparkSession, load: Workload) -> tuple[DataFrame, DataFrame]:

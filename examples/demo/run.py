@@ -28,7 +28,6 @@ from rhino.testing.query_watch import QueryWatch, RunError, driver_hosts
 from rhino_core.errors import RhinoError
 from workloads.nexmark.output import Verdict
 
-QUERY_NAME = "nbq8"
 VIRTUAL_NODES = 12
 HANDOVER_AT, KILL_AT = 0.3, 0.65  # fractions of the batches
 HANDOVER_DEADLINE_S = 60.0
@@ -98,20 +97,10 @@ class Demo:
         self.progress.console.print(f"  {text}")
 
     def run(self, spark: SparkSession) -> Observations:
-        persons, auctions = query.streams(spark, self.load)
-        checkpoint = self.work / "checkpoint"
-        started = (
-            query.nbq8(persons, auctions)
-            .writeStream.queryName(QUERY_NAME)
-            .outputMode("append")
-            .format("parquet")
-            .option("path", str(self.work / "output"))
-            .option("checkpointLocation", str(checkpoint))
-            .start()
-        )
-        watch = QueryWatch(started, checkpoint, on_poll=self._progressed, check=self.cluster.check)
+        started = query.start(spark, self.load, self.work)
+        watch = QueryWatch(started, self.work / "checkpoint", on_poll=self._progressed, check=self.cluster.check)
         last = self.load.batches - 1
-        self.say(f"running {QUERY_NAME}: {self.load.events:,} events in {self.load.batches} batches")
+        self.say(f"running {query.NAME}: {self.load.events:,} events in {self.load.batches} batches")
         watch.wait_for_batch(round(HANDOVER_AT * last))
         handover = self._hand_over(watch)
         watch.wait_for_batch(max(round(KILL_AT * last), watch.committed() + 3))
@@ -131,7 +120,7 @@ class Demo:
 
     def _job(self) -> JobView | None:
         jobs = fetch_overview(self.cluster.manager).jobs
-        return next((j for j in jobs if j.name == QUERY_NAME and j.connected), None)
+        return next((j for j in jobs if j.name == query.NAME and j.connected), None)
 
     def _hand_over(self, watch: QueryWatch) -> Handover:
         """Hands half of one worker's virtual nodes over to another worker, while the query runs."""
@@ -163,7 +152,7 @@ class Demo:
         host = self.cluster.workers[index].host
         self.before_kill = self._describe()
         watch.wait_for_batch(watch.committed() + 1)
-        moved, whole = kill_facts(fetch_overview(self.cluster.manager), QUERY_NAME, worker_id)
+        moved, whole = kill_facts(fetch_overview(self.cluster.manager), query.NAME, worker_id)
         at_ms = self.cluster.kill_worker(index)
         newest = watch.committed()
         self.say(f"kill -9 of {worker_id} (executor, Spark worker, sidecar) after batch {newest}")
@@ -191,10 +180,7 @@ class Demo:
 
     def _compare(self, spark: SparkSession) -> Verdict:
         self.say("comparing the output with DuckDB over the same events")
-        persons, auctions = query.batches(spark, self.load)
-        persons.write.parquet(str(self.work / "persons"))
-        auctions.write.parquet(str(self.work / "auctions"))
-        return oracle.compare(self.work / "persons", self.work / "auctions", self.work / "output")
+        return oracle.check(spark, self.load, self.work)
 
 
 def carry_out(options: Options, console: Console) -> list[str]:

@@ -58,5 +58,8 @@ class Executors:
         workers = frozenset(executor.worker_id for executor in known if executor.worker_id)
         return Places(workers, frozenset(executor.host for executor in known if not executor.worker_id))
 
+    def count(self, session: int) -> int:
+        return len(self._of.get(session, ()))
+
     def closed(self, session: int) -> None:
         self._of.pop(session, None)

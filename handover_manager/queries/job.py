@@ -40,6 +40,13 @@ class Job:
         """Whether no batch runs and the next one will use the present map."""
         return self.run.idle_epoch == self.map.configuration_epoch
 
+    def quiet_s(self, now: float) -> float | None:
+        """Seconds since its newest batch, or since the report of its driver. None without a driver."""
+        running = self.run.phase
+        if not isinstance(running, Running):
+            return None
+        return now - max(running.since, running.since if self.times.logged_at is None else self.times.logged_at)
+
     def take_plan(self, task_groups: tuple[TaskGroup, ...]) -> None:
         """Adopts a new plan."""
         self.map.take_plan(task_groups)

@@ -11,10 +11,12 @@ from handover_manager.plan.locations import LocationMap
 class Running:
     """A driver runs the query.
 
-    `sent`: configuration epoch and map of the driver. None: the driver has none, or an old one.
+    `since`: monotonic time of its report. `sent`: configuration epoch and map of the driver. None: the driver has none,
+    or an old one.
     """
 
     session: int
+    since: float
     sent: tuple[int, LocationMap] | None = None
 
 

@@ -68,7 +68,7 @@ class Runs:
             application_id=event.application_id,
             host=event.host,
             since_ms=since_ms or round((now + self._offset_s) * 1000),
-            phase=Running(event.session),
+            phase=Running(event.session, now),
             rhino_version=event.rhino_version,
         )
         job.location = canonical(event.location) or job.location
@@ -125,6 +125,10 @@ class Runs:
         """Reports the places of executors. Nothing while none is known: the former places are a better guess."""
         places = self._executors.places(job.run.session) if job.run.session is not None else NOWHERE
         return [NameExecutors(job.job, *places)] if places != NOWHERE else []
+
+    def executors(self, job: Job) -> int | None:
+        """Number of executors of its application. None without a driver."""
+        return None if job.run.session is None else self._executors.count(job.run.session)
 
     def usable(self, job: Job, view: ClusterView) -> ClusterView:
         """The view without workers known to be unable to run its tasks."""

@@ -125,6 +125,17 @@ def job_to_pb(job: Job, view: ClusterView, wanted: Wanted = UNKNOWN) -> pb.JobSt
     )
 
 
+def set_activity(message: pb.JobStatus, job: Job, executors: int | None, now: float) -> None:
+    """Sets how long the query has done nothing. Leaves out what is not known."""
+    for name, value in (
+        ("batch_ago_s", job.quiet_s(now)),
+        ("batch_interval_s", job.measurements.batch_s),
+        ("executors", executors),
+    ):
+        if value is not None:
+            setattr(message, name, value)
+
+
 def with_deletions(jobs: Iterable[pb.JobStatus], deletions: Iterable[Deletion], now: float) -> list[pb.JobStatus]:
     """Marks forgotten jobs, and adds the ones known only to the replication manager."""
     found = {job.job: job for job in jobs}

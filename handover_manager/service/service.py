@@ -158,6 +158,7 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         jobs = [messages.job_to_pb(job, core.view, scaling.wanted(job.job, now)) for job in core.jobs.all()]
         for message, job in zip(jobs, core.jobs.all(), strict=True):
             message.may_return = core.may_return(job, now=now)
+            messages.set_activity(message, job, core.executors(job), now)
         return pb.ListJobsReply(
             jobs=messages.with_deletions(jobs, core.deletions.all(), now), notes=self._runtime.notes()
         )

@@ -1663,6 +1663,9 @@ class JobStatus(_message.Message):
     WORKERS_WANTED_WHY_FIELD_NUMBER: _builtins.int
     LAGS_FIELD_NUMBER: _builtins.int
     MAY_RETURN_FIELD_NUMBER: _builtins.int
+    BATCH_AGO_S_FIELD_NUMBER: _builtins.int
+    BATCH_INTERVAL_S_FIELD_NUMBER: _builtins.int
+    EXECUTORS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     run_id: _builtins.str
     name: _builtins.str
@@ -1696,6 +1699,12 @@ class JobStatus(_message.Message):
     """for people"""
     may_return: _builtins.bool
     """no driver is connected, and one that was lost may come back"""
+    batch_ago_s: _builtins.float
+    """since its newest batch, or its driver's report; not set: no driver"""
+    batch_interval_s: _builtins.float
+    """between its batches, median of recent ones; not set: unknown"""
+    executors: _builtins.int
+    """of its application; not set: no driver"""
     @_builtins.property
     def virtual_nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___VirtualNodeStatus]: ...
     @_builtins.property
@@ -1726,17 +1735,32 @@ class JobStatus(_message.Message):
         workers_wanted_why: _builtins.str = ...,
         lags: _abc.Iterable[Global___SourceLag] | None = ...,
         may_return: _builtins.bool = ...,
+        batch_ago_s: _builtins.float | None = ...,
+        batch_interval_s: _builtins.float | None = ...,
+        executors: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s", "_workers_wanted", b"_workers_wanted", "delete_in_s", b"delete_in_s", "workers_wanted", b"workers_wanted"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_ago_s", b"_batch_ago_s", "_batch_interval_s", b"_batch_interval_s", "_delete_in_s", b"_delete_in_s", "_executors", b"_executors", "_workers_wanted", b"_workers_wanted", "batch_ago_s", b"batch_ago_s", "batch_interval_s", b"batch_interval_s", "delete_in_s", b"delete_in_s", "executors", b"executors", "workers_wanted", b"workers_wanted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s", "_workers_wanted", b"_workers_wanted", "application_id", b"application_id", "batch_id", b"batch_id", "configuration_epoch", b"configuration_epoch", "connected", b"connected", "delete_in_s", b"delete_in_s", "driver_host", b"driver_host", "forgotten_by", b"forgotten_by", "forgotten_ms", b"forgotten_ms", "job", b"job", "lags", b"lags", "location", b"location", "may_return", b"may_return", "missed_now", b"missed_now", "misses", b"misses", "name", b"name", "owner", b"owner", "rhino_version", b"rhino_version", "run_id", b"run_id", "virtual_nodes", b"virtual_nodes", "workers_wanted", b"workers_wanted", "workers_wanted_why", b"workers_wanted_why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_ago_s", b"_batch_ago_s", "_batch_interval_s", b"_batch_interval_s", "_delete_in_s", b"_delete_in_s", "_executors", b"_executors", "_workers_wanted", b"_workers_wanted", "application_id", b"application_id", "batch_ago_s", b"batch_ago_s", "batch_id", b"batch_id", "batch_interval_s", b"batch_interval_s", "configuration_epoch", b"configuration_epoch", "connected", b"connected", "delete_in_s", b"delete_in_s", "driver_host", b"driver_host", "executors", b"executors", "forgotten_by", b"forgotten_by", "forgotten_ms", b"forgotten_ms", "job", b"job", "lags", b"lags", "location", b"location", "may_return", b"may_return", "missed_now", b"missed_now", "misses", b"misses", "name", b"name", "owner", b"owner", "rhino_version", b"rhino_version", "run_id", b"run_id", "virtual_nodes", b"virtual_nodes", "workers_wanted", b"workers_wanted", "workers_wanted_why", b"workers_wanted_why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__batch_ago_s: _TypeAlias = _typing.Literal["batch_ago_s"]  # noqa: Y015
+    _WhichOneofArgType__batch_ago_s: _TypeAlias = _typing.Literal["_batch_ago_s", b"_batch_ago_s"]  # noqa: Y015
+    _WhichOneofReturnType__batch_interval_s: _TypeAlias = _typing.Literal["batch_interval_s"]  # noqa: Y015
+    _WhichOneofArgType__batch_interval_s: _TypeAlias = _typing.Literal["_batch_interval_s", b"_batch_interval_s"]  # noqa: Y015
     _WhichOneofReturnType__delete_in_s: _TypeAlias = _typing.Literal["delete_in_s"]  # noqa: Y015
     _WhichOneofArgType__delete_in_s: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s"]  # noqa: Y015
+    _WhichOneofReturnType__executors: _TypeAlias = _typing.Literal["executors"]  # noqa: Y015
+    _WhichOneofArgType__executors: _TypeAlias = _typing.Literal["_executors", b"_executors"]  # noqa: Y015
     _WhichOneofReturnType__workers_wanted: _TypeAlias = _typing.Literal["workers_wanted"]  # noqa: Y015
     _WhichOneofArgType__workers_wanted: _TypeAlias = _typing.Literal["_workers_wanted", b"_workers_wanted"]  # noqa: Y015
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__batch_ago_s) -> _WhichOneofReturnType__batch_ago_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__batch_interval_s) -> _WhichOneofReturnType__batch_interval_s | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__delete_in_s) -> _WhichOneofReturnType__delete_in_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__executors) -> _WhichOneofReturnType__executors | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__workers_wanted) -> _WhichOneofReturnType__workers_wanted | None: ...
 

@@ -24,7 +24,9 @@ from pyspark.util import PythonEvalType
 
 from query_evolution.modify import comparer, variables
 from query_evolution.modify.functions import CODE_MAX_BYTES, Code, check_functions
+from rhino.testing import LocalCluster
 from rhino_core.errors import InvalidRequestError
+from spark_connector.local import session
 
 SCALAR = (
     PythonEvalType.SQL_BATCHED_UDF,
@@ -41,12 +43,14 @@ OF_ROWS = (*SCALAR, PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF, PythonEvalType.SQ
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 TEXT = StringType()
 ANY = 2**31 - 1  # arguments
-_STARTS: tuple[tuple[type, str], ...] = (
+_STARTS: tuple[tuple[Any, str], ...] = (
     (SparkContext, "__init__"),
     (SparkSession.Builder, "getOrCreate"),
     (SparkSession.Builder, "create"),
     (DataStreamWriter, "start"),
     (DataStreamWriter, "toTable"),
+    (session, "join"),
+    (LocalCluster, "start"),
 )
 MODULE = "rhino_modification"  # no module of this name exists, so its functions are pickled with their code
 

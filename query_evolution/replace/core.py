@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rhino_core.transitions import TransitionTable
 
@@ -81,10 +81,14 @@ class Act(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Me:
-    """A supervisor. `number`: the restart it is about. 0: none yet."""
+    """A supervisor. `number`: the restart it is about. 0: none yet.
+
+    `spare`: it has the code of the running query. It waits until nobody runs the query, and asks nobody.
+    """
 
     phase: Phase = Phase.BEGIN
     number: int = 0
+    spare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,8 @@ class Seen:
     `restart`: its subject. `asker_lives`: of this restart. `asked`: the oldest request without an answer and with a
     live application. `undecided`: another granted restart without an end. `undecided_lives`: its application does.
     `runs`: its own query is active. `at_boundary`: no batch runs, and the gate lets none begin. `proved`: enough
-    batches of the new code are committed. `late`: the time of this phase is over.
+    batches of the new code are committed. `late`: the time of this phase is over. `replaced`: other code was confirmed
+    since this supervisor began.
     """
 
     restart: Restart | None = None
@@ -106,6 +111,7 @@ class Seen:
     at_boundary: bool = False
     proved: bool = False
     late: bool = False
+    replaced: bool = False
 
 
 def decide(me: Me, seen: Seen) -> Act:
@@ -118,7 +124,7 @@ def after(me: Me, act: Act, done: bool, number: int = 0) -> Me:
     following = SUPERVISOR.rows.get((me.phase, act if done else Act.MISS))
     if following is None:
         return me
-    return Me(following, number if act in (Act.ASK, Act.CLOSE) else me.number)
+    return replace(me, phase=following, number=number if act in (Act.ASK, Act.CLOSE) else me.number)
 
 
 def about(me: Me, act: Act, seen: Seen) -> int:
@@ -134,8 +140,11 @@ SUPERVISOR = TransitionTable(
         (Phase.BEGIN, Act.TAKE): Phase.OWNING,
         (Phase.BEGIN, Act.MISS): Phase.BLOCKED,
         (Phase.BLOCKED, Act.ASK): Phase.ASKING,
+        (Phase.BLOCKED, Act.TAKE): Phase.OWNING,
+        (Phase.BLOCKED, Act.FINISH): Phase.DONE,
         (Phase.OWNING, Act.START): Phase.RUNNING,
         (Phase.OWNING, Act.YIELD): Phase.BLOCKED,
+        (Phase.OWNING, Act.LET_GO): Phase.DONE,
         (Phase.ASKING, Act.TAKE): Phase.GRANTED,
         (Phase.ASKING, Act.FINISH): Phase.DONE,
         (Phase.GRANTED, Act.START): Phase.TRIAL,
@@ -164,11 +173,18 @@ def _begin(me: Me, seen: Seen) -> Act:
 
 
 def _blocked(me: Me, seen: Seen) -> Act:
-    return Act.ASK
+    """A spare has old code once other code was confirmed. The parties of a restart have the right before it."""
+    if not me.spare:
+        return Act.ASK
+    if seen.replaced:
+        return Act.FINISH
+    return Act.TAKE if seen.undecided is None or seen.late else Act.WAIT
 
 
 def _owning(me: Me, seen: Seen) -> Act:
     """A granted restart may be about to take the right to run. If its application has ended, it has failed."""
+    if me.spare and seen.replaced:
+        return Act.LET_GO
     if seen.undecided is None:
         return Act.START
     return Act.YIELD if seen.undecided_lives else Act.RETURN

@@ -80,7 +80,12 @@ DEFAULT_TRIAL = Trial()
 
 
 def supervise(
-    writer: DataStreamWriter, checkpoint: str, *, output_mode: str = "append", trial: Trial = DEFAULT_TRIAL
+    writer: DataStreamWriter,
+    checkpoint: str,
+    *,
+    output_mode: str = "append",
+    trial: Trial = DEFAULT_TRIAL,
+    standby: bool = False,
 ) -> Supervised:
     """Runs a query, takes it over from its present application, and gives it to the next one that asks.
 
@@ -90,18 +95,25 @@ def supervise(
     goes on. It is confirmed after `trial.batches` batches. Before that, the other application goes on if this one fails
     or ends. Returns at once; `wait` has the outcome.
 
+    `standby`: this application has the same code as the running one, and never replaces it. It rehearses, waits until
+    nobody runs the query, because the process of its driver has ended, and then runs it. Any number may wait.
+
     Raises InvalidRequestError for a location not visible as files on this machine, and PreconditionError for Spark
     Connect and for a session without Rhino.
     """
     folder = folder_of(checkpoint).absolute()
     placed = writer.option("checkpointLocation", checkpoint).outputMode(output_mode)
-    return Supervised(Driver(placed, f"supervisor {uuid.uuid4()}"), RestartFolder(folder), output_mode, trial)
+    return Supervised(
+        Driver(placed, f"supervisor {uuid.uuid4()}"), RestartFolder(folder), output_mode, trial, standby=standby
+    )
 
 
 class Supervised:
     """A supervised query. Its thread ends with the query, or when other code has it."""
 
-    def __init__(self, driver: Driver, folder: RestartFolder, output_mode: str, trial: Trial) -> None:
+    def __init__(
+        self, driver: Driver, folder: RestartFolder, output_mode: str, trial: Trial, *, standby: bool = False
+    ) -> None:
         from pyspark import InheritableThread
 
         self._driver = driver
@@ -109,9 +121,11 @@ class Supervised:
         self._checkpoint = folder.path.parent
         self._output_mode = output_mode
         self._trial = trial
-        self._me = Me()
+        self._me = Me(spare=standby)
         self._since = time.monotonic()  # of the phase; in a trial, of the batch
         self._end_seen: float | None = None  # when the end of the restart was found, in this phase
+        self._known = 0  # the newest restart when this supervisor began
+        self._rehearsed = False
         self._trouble = ""  # why the last step failed
         self._asks = 0  # the request whose lock is held
         self._first = 0  # batch of the trial
@@ -133,6 +147,11 @@ class Supervised:
     def phase(self) -> Phase:
         """Its present activity, for people."""
         return self._me.phase
+
+    @property
+    def rehearsed(self) -> bool:
+        """Whether its code has run its rehearsal. A standby is warm then."""
+        return self._rehearsed
 
     def wait(self, timeout_s: float | None = None) -> Outcome | None:
         """Blocks until the query has ended, or other code has it. None: neither was so within `timeout_s` seconds.
@@ -180,7 +199,7 @@ class Supervised:
             self._trouble = ""
         except (OSError, IntegrityError, AccessDeniedError) as error:
             waits_in_vain = self._me.phase is Phase.ASKING and self._is_late(None)
-            if self._me.phase in _FREE or waits_in_vain or self._stopping.is_set():
+            if (self._me.phase in _FREE and not self._me.spare) or waits_in_vain or self._stopping.is_set():
                 raise
             if str(error) != self._trouble:
                 log.warning("the supervisor tries again", extra={"phase": self._me.phase, "error": str(error)})
@@ -228,6 +247,8 @@ class Supervised:
         if self._me.phase is Phase.PARKED:  # it stops and lets go, whatever the files say
             return Seen(runs=self._driver.runs)
         restarts = self._folder.read()
+        if self._me.phase is Phase.BEGIN:
+            self._known = max((one.number for one in restarts), default=0)
         mine = next((one for one in restarts if one.number == self._me.number), None)
         open_ones = [r.number for r in restarts if r.answer is Answer.PARKED and r.end is None and r is not mine]
         undecided = max(open_ones, default=None)
@@ -240,7 +261,8 @@ class Supervised:
             runs=runs,
             at_boundary=self._me.phase is Phase.PARKING and self._driver.is_at_boundary(),
             proved=self._me.phase is Phase.TRIAL and self._has_proved(),
-            late=self._is_late(mine),
+            late=self._is_late(undecided is not None if self._me.phase is Phase.BLOCKED else mine and mine.end),
+            replaced=any(one.number > self._known and one.end is End.CONFIRMED for one in restarts),
         )
 
     def _asked(self, numbers: list[int]) -> int | None:
@@ -262,13 +284,15 @@ class Supervised:
         self._committed = committed
         return committed - self._first + 1 >= self._trial.batches
 
-    def _is_late(self, mine: Restart | None) -> bool:
+    def _is_late(self, decided: object) -> bool:
+        """`decided`: in phases that end some time after a fact, whether it is there."""
         passed_s = time.monotonic() - self._since
         if self._me.phase is Phase.ASKING:
             return passed_s > self._trial.ask_s
         if self._me.phase is Phase.TRIAL:
             return passed_s > self._trial.give_up_s
-        if mine is None or mine.end is None:
+        if not decided:
+            self._end_seen = None
             return False
         if self._end_seen is None:
             self._end_seen = time.monotonic()
@@ -316,6 +340,8 @@ class Supervised:
     def _take(self) -> bool:
         lock = self._folder.lock(RIGHT)
         if self._me.phase is not Phase.BEGIN:
+            if self._me.phase is Phase.BLOCKED and not self._rehearsed and self._folder.committed():
+                self._rehearse()
             return self._driver.take(lock)
         if not self._folder.path.exists():
             make_folder(self._folder.lock(RIGHT).parent)
@@ -323,14 +349,14 @@ class Supervised:
                 time.sleep(CLAIM_S)
         if self._driver.take(lock):
             return True
-        if not self._folder.owner_is_supervised():
+        if not self._me.spare and not self._folder.owner_is_supervised():
             raise PreconditionError(
                 f"{self._checkpoint}: {self._folder.owner()} runs the query and cannot give it away, because it was "
                 "started by start(): stop it, and start it by query_evolution.supervise from now on"
             )
         return False
 
-    def _ask(self) -> int:
+    def _rehearse(self) -> None:
         rehearse(
             self._driver.rows,
             self._checkpoint,
@@ -338,6 +364,10 @@ class Supervised:
             first_batch_s=self._trial.rehearse_s,
             new_driver=not self._driver.has(self._folder.lock(RIGHT)),
         )
+        self._rehearsed = True
+
+    def _ask(self) -> int:
+        self._rehearse()
         if self._asks:
             self._driver.let_go(self._folder.lock(str(self._asks)))
         self._asks = self._folder.ask(f"{getpass.getuser()}@{socket.gethostname()}")
@@ -373,6 +403,9 @@ class Supervised:
                 self._failure.__cause__ = failed
         elif phase in (Phase.STANDBY, Phase.BACK) and restart is not None and restart.end is End.CONFIRMED:
             self._outcome = Outcome.REPLACED
+        elif phase in (Phase.BLOCKED, Phase.OWNING):
+            why = "its code was replaced since this standby began: start a standby with the present code"
+            self._failure = ConflictError(f"{self._checkpoint}: {why}")
         elif phase is not Phase.PARKED:
             self._failure = self._conflict(restart)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -18,7 +17,7 @@ from replication_manager.service.probe import refuses
 from replication_manager.service.runtime import Runtime
 from rhino_core.epochs import generation_ceiling
 from rhino_core.errors import InvalidRequestError, UnavailableError, UnknownError
-from rhino_core.ids import JobSettings, Worker, check_job, is_loopback
+from rhino_core.ids import JobSettings, Worker, check_job, ip_of, is_loopback
 from rhino_core.journal import Journal
 from rhino_core.rpc import audited, convert
 from rhino_core.rpc.server import Server
@@ -268,11 +267,8 @@ def _check_address(worker: common_pb2.Worker, peer: str) -> None:
     the metadata service of a cloud. `peer`: the caller, as gRPC writes it.
     """
     host = worker.peer_address.rpartition(":")[0]
-    try:
-        found = ipaddress.ip_address(host.strip("[]"))
-        local = found.is_link_local or found.is_unspecified or found.is_multicast
-    except ValueError:  # a name
-        local = False
+    found = ip_of(host)
+    local = found is not None and (found.is_link_local or found.is_unspecified or found.is_multicast)
     caller = peer.partition(":")[2].rpartition(":")[0]
     if local or (is_loopback(host) and not is_loopback(unquote(caller))):
         raise InvalidRequestError(

@@ -37,6 +37,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "rhino status --job counts --section nodes --section groups",
         "rhino status --watch",
     ),
+    "top": ("rhino top --manager manager-host",),
+    "support-bundle": (
+        "rhino support-bundle --manager manager-host",
+        "rhino support-bundle --log /var/log/rhino/sidecar.log --output report.tar.gz",
+    ),
     "scrub": ("rhino scrub --wait", "rhino scrub --worker worker-1 --worker worker-2 --wait --json"),
     "verify": (
         "rhino verify --job 5b1f0c3e-9a3f-4d5a-8a35-1d5a3a1f0c3e --data-dir /data/rhino",

@@ -74,6 +74,24 @@ def status(asked: StatusOptions, call: CallOptions) -> None:
 
 
 app.command("status", rich_help_panel=STATE)(expanded(status))
+
+
+@app.command(rich_help_panel=STATE)
+def top(
+    manager: ManagerOption = DEFAULT_MANAGER,
+    interval_s: Annotated[
+        float, typer.Option(help="Seconds between two looks.", callback=seconds("--interval-s", positive=True))
+    ] = 1.0,
+) -> None:
+    """Show the running queries and the workers live, the busiest first, until Ctrl-C.
+
+    Durations are those of batches since the command began. For scripts, `rhino status --json` has all figures.
+    """
+    from rhino.cli.top import run_top
+
+    run_top(manager, interval_s)
+
+
 handover_commands.register(app, STATE)
 for found in entry_points(group="rhino.commands"):
     if find_spec(found.module.partition(".")[0]):  # the engine works without the packages above it
@@ -185,6 +203,25 @@ def history(
     from rhino.cli.history import run_history
 
     raise typer.Exit(run_history(manager, job, worker, as_json=as_json))
+
+
+@app.command("support-bundle", rich_help_panel=STATE)
+def support_bundle(
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="New file. Default: rhino-support-TIME.tar.gz in this folder.")
+    ] = None,
+    log: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="A log of a daemon or driver. Repeat for more logs.")
+    ] = None,
+    manager: ManagerOption = DEFAULT_MANAGER,
+) -> None:
+    """Collect what a maintainer asks for in one file: states, handovers, history, figures of sidecars, named logs.
+
+    It has no keys and no content of state. Its file about.txt says what else is in it: read it before you send it.
+    """
+    from rhino.cli.support_bundle import run_support_bundle
+
+    raise typer.Exit(run_support_bundle(manager, output, log or []))
 
 
 @app.command(help=REWIND_HELP, rich_help_panel=CHECKPOINTS)

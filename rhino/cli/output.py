@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -43,9 +43,9 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-def console(*, error: bool = False, soft_wrap: bool = False) -> Console:
-    """Returns a console for tables and colours. Callers must pass texts through `shown` first."""
-    return _Console(stderr=error, emoji=False, highlight=not soft_wrap, soft_wrap=soft_wrap)
+def console(*, error: bool = False, soft_wrap: bool = False, file: IO[str] | None = None) -> Console:
+    """Returns a console for tables and colours. Callers must pass texts through `shown` first. `file`: not stdout."""
+    return _Console(stderr=error, emoji=False, highlight=not soft_wrap, soft_wrap=soft_wrap, file=file)
 
 
 def shown(value: T) -> T:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from rich.filesize import decimal
@@ -47,9 +48,10 @@ def run_adopt(arguments: TakeoverArguments) -> int:
         SidecarSession(arguments.socket, settings, client="rhino adopt") as session,
         _progress() as report,
     ):
-        refuse_running(session.manager, checkpoint)
+        stopped = partial(refuse_running, session.manager, checkpoint)
+        stopped()
         refuse_forgotten(fetch_overview(session.manager), checkpoint.job)
-        outcome = adopt(folder, session, options, report=report)
+        outcome = adopt(folder, session, options, report=report, refuse_running=stopped)
     if arguments.as_json:
         say_json({"dry_run": arguments.dry_run, **plain(outcome)})
     else:
@@ -80,11 +82,19 @@ def run_release(arguments: TakeoverArguments) -> int:
     ):
         overview = fetch_overview(session.manager)
         check_released(folder, stored=any(known.group.job == checkpoint.job for known in overview.groups))
-        refuse_running(session.manager, checkpoint)
+        stopped = partial(refuse_running, session.manager, checkpoint)
+        stopped()
         if not arguments.dry_run:
             what = f"query {checkpoint.job} runs without Rhino from then on"
             confirm(f"This rewrites {folder}, so that {what}", yes=arguments.yes)
-        outcome = release(folder, session, dry_run=arguments.dry_run, idle_s=arguments.idle_s, report=report)
+        outcome = release(
+            folder,
+            session,
+            dry_run=arguments.dry_run,
+            idle_s=arguments.idle_s,
+            report=report,
+            refuse_running=stopped,
+        )
     if arguments.as_json:
         say_json({"dry_run": arguments.dry_run, **plain(outcome)})
         return exit_codes.OK

@@ -120,6 +120,9 @@ class JobView:
     workers_wanted: int | None = None  # with which batches stay within the trigger interval; None: not known
     workers_wanted_why: str = ""
     lags: tuple[SourceLag, ...] = ()  # of its sources, in the newest batches
+    batch_ago_s: float | None = None  # since its newest batch, or its driver's report; None: no driver
+    batch_interval_s: float | None = None  # between its batches, median of recent ones; None: not known
+    executors: int | None = None  # of its application; None: no driver
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from rhino_core.ids import GroupId
 from rhino_core.text import count, duration
 
 NAMED_MAX = 3  # names in one reason
+QUIET_S, SILENT_S = 120.0, 600.0  # without a batch: a hint, and a reason
+INTERVALS = 3  # so many usual intervals of its batches are no silence
 
 
 class Level(enum.Enum):
@@ -74,6 +77,23 @@ def _degraded(overview: Overview) -> Iterator[str]:
     if short:
         text = "fewer complete copies than replicationFactor + 1"
         yield f"{_of(short, overview)} {text}: {_groups(short, overview)}"
+    yield from _without_a_batch(overview, SILENT_S, math.inf)
+
+
+def _without_a_batch(overview: Overview, least_s: float, most_s: float) -> Iterator[str]:
+    """Names the running queries with this silence. They may have no new data: nobody here knows."""
+    names = query_names(overview.jobs)
+    found = [
+        f"{names[job.job]} ({duration(job.batch_ago_s)}{', no executor' if job.executors == 0 else ''})"
+        for job in overview.jobs
+        if job.connected
+        and job.batch_ago_s is not None
+        and least_s <= job.batch_ago_s < most_s
+        and job.batch_ago_s > INTERVALS * (job.batch_interval_s or 0.0)
+    ]
+    if found:
+        running = count(sum(job.connected for job in overview.jobs), "running query", "running queries")
+        yield f"{len(found)} of {running} without a batch for minutes: {_named(found)}; is there no new data?"
 
 
 def _hints(overview: Overview) -> Iterator[str]:
@@ -88,6 +108,7 @@ def _hints(overview: Overview) -> Iterator[str]:
         named = _named(sorted({hosts.get(copies[group.group][0], "") for group in together}))
         yield f"all copies of {_groups_of(together, overview)} are on one host, and are lost with it: {named}"
     yield from _zone_hints(overview, copies)
+    yield from _without_a_batch(overview, QUIET_S, SILENT_S)
     once = [group for group in overview.groups if group.replication_factor == 0]
     if once:
         yield f"{_groups_of(once, overview)} kept once on purpose (replicationFactor 0)"

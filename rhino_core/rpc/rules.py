@@ -205,11 +205,15 @@ FIELDS: dict[str, Rule] = dict(
         _of(ANYTHING, "rows input_rows"),  # Spark sends -1 for an unknown count: do not refuse the batch's report
         _of(ANYTHING, "crc32c transfer prepares_max commits_max protocol"),
         _of(_COUNT, "number checked_files errors repaired files stored_files groups owned_groups member_groups"),
-        _of(_COUNT, "configuration_epoch configuration_epochs misses missed_now staying worker_indexes skipped"),
+        _of(
+            _COUNT,
+            "configuration_epoch configuration_epochs misses missed_now staying worker_indexes skipped executors",
+        ),
         _of(_COUNT, "AdaptationDecision.times workers_wanted BatchLoad.workers"),
         _of(_COUNT, "format ArchiveExtent.pack batch_size gap_batches max_transfers DrainStatus.virtual_nodes"),
         _of(_SECONDS, "commit_timeout_s timeout_s deadline_s gap_s oldest_s lease_s heartbeat_interval_s settling_s"),
         _of(_SECONDS, "last_heartbeat_ago_s task_s pause_s total_s prepare_s left_s delete_in_s batch_s trigger_s"),
+        _of(_SECONDS, "batch_ago_s batch_interval_s"),
         _of(_SECONDS, "predicted_pause_s predicted_total_s age_s"),
         _of(Number(0, 1e18), "behind SourceLag.read"),
         _of(Number(0, 1e15), "gain_s cost_s measured expected planned shares"),

@@ -76,6 +76,7 @@ class FolderSource:
 
     def _read(self) -> Material:
         try:
+            _check_folder(self._folder)
             material = Material(
                 _contents(self._folder / AUTHORITIES_FILE, WRITE),
                 _contents(self._folder / CERTIFICATE_FILE, WRITE),
@@ -87,6 +88,18 @@ class FolderSource:
             return material.check()
         except InvalidSettingError as error:
             raise InvalidSettingError(f"{self._folder}: {error}") from None
+
+
+def _check_folder(folder: Path) -> None:
+    """Raises OSError, and InvalidSettingError if others can replace its files, for example by links.
+
+    The folders of Kubernetes are root's, with the sticky bit: in these others cannot replace files of root.
+    """
+    seen = folder.stat()
+    if seen.st_uid not in (0, os.geteuid()):
+        raise InvalidSettingError(f"{folder} belongs to user {seen.st_uid}: it must be root's or this process's own")
+    if seen.st_mode & WRITE and not seen.st_mode & stat.S_ISVTX:
+        raise InvalidSettingError(f"{folder} can be written by other users: chmod go-w {folder}")
 
 
 def _contents(file: Path, closed: int) -> bytes:
@@ -160,17 +173,23 @@ def read_cluster_key(file: Path) -> bytes:
 def read_cluster_keys(file: Path) -> list[bytes]:
     """Returns the secret in use, and the other one while the key changes.
 
-    Raises InvalidSettingError if others may read the file, or if it does not have one or two such keys.
+    Raises InvalidSettingError if the file is another user's, if others may read it, or if it does not have one or two
+    such keys.
 
     A file of root may be readable for its group, unless this process is root's, too: secrets in Kubernetes reach other
     users in this way only. PostgreSQL has the same rule.
     """
     try:
-        text = file.read_text("ascii").strip()
-        seen = file.stat()
+        with open(file, encoding="ascii") as opened:
+            seen = os.fstat(opened.fileno())
+            text = opened.read().strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a key"
         raise InvalidSettingError(f"cluster key {file}: {reason}; `rhino cert key {file}` makes one") from None
+    if seen.st_uid not in (0, os.geteuid()):
+        raise InvalidSettingError(
+            f"cluster key {file} belongs to user {seen.st_uid}: it must be root's or this process's own"
+        )
     for_group = stat.S_IRGRP if seen.st_uid == 0 != os.geteuid() else 0
     if seen.st_mode & OTHERS & ~for_group:
         raise InvalidSettingError(f"cluster key {file} is open to other users: chmod 600 {file}")

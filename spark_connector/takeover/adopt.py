@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,12 +31,20 @@ class AdoptOptions:
     idle_s: float = 30.0
 
 
-def adopt(folder: Path, session: SidecarSession, options: AdoptOptions, *, report: Progress = silent) -> Outcome:
+def adopt(
+    folder: Path,
+    session: SidecarSession,
+    options: AdoptOptions,
+    *,
+    report: Progress = silent,
+    refuse_running: Callable[[], None] = lambda: None,
+) -> Outcome:
     """Imports the newest committed state, and makes the checkpoint name it.
 
     All checks come first. The checkpoint's own state files are kept. Its logs are changed last, after a backup: until
-    then the checkpoint is unchanged. A call after an interrupted change completes it. Raises AlreadyThereError,
-    PreconditionError, NoSpaceError, IntegrityError, and the errors of a sidecar.
+    then the checkpoint is unchanged. `refuse_running` is called just before, and may raise. A call after an interrupted
+    change completes it. Raises AlreadyThereError, PreconditionError, NoSpaceError, IntegrityError, and the errors of a
+    sidecar.
     """
     require(options.to_format in (None, 2), "to_format", options.to_format, "2")
     provider = _provider(options)
@@ -52,6 +60,7 @@ def adopt(folder: Path, session: SidecarSession, options: AdoptOptions, *, repor
         with tempfile.TemporaryDirectory(prefix="rhino-adopt-") as work:
             found = _store(checkpoint, session, found, Path(work), report)
             checkpoint.check_unchanged(before)
+            refuse_running()
             backup = _change_logs(checkpoint, found, provider)
     return Outcome(
         checkpoint.job,

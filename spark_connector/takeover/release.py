@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from rhino_core.errors import PreconditionError
@@ -34,12 +35,19 @@ def check_released(folder: Path, *, stored: bool) -> None:
 
 
 def release(
-    folder: Path, session: SidecarSession, *, dry_run: bool, idle_s: float, report: Progress = silent
+    folder: Path,
+    session: SidecarSession,
+    *,
+    dry_run: bool,
+    idle_s: float,
+    report: Progress = silent,
+    refuse_running: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """Copies the state into the checkpoint's state/ folder and makes the checkpoint name Spark's own provider.
 
     Rhino keeps its copies until `rhino forget`. Raises LostError when no worker has a version any more, and
-    PreconditionError when a driver has run the query meanwhile: then the checkpoint keeps its provider.
+    PreconditionError when a driver has run the query meanwhile: then the checkpoint keeps its provider. So it does if
+    `refuse_running`, called just before the change, raises: a query without new data leaves no trace in its logs.
     """
     checkpoint = QueryCheckpoint(folder)
     before = checkpoint.fingerprint()
@@ -54,6 +62,8 @@ def release(
         files, copied = files + len(closure), copied + sum(entry.size_bytes for entry in closure)
         report("copied", done, len(logged.versions), copied)
     checkpoint.check_unchanged(before)
+    if not dry_run:
+        refuse_running()
     backup = ""
     if checkpoint.provider() == PROVIDER_CLASSES["provider"] and not dry_run:
         backup = str(checkpoint.back_up())

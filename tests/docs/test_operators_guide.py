@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from handover_manager.service.metrics import QUERY_FIGURES
+from rhino_core.security.identity import Role
+from rhino_core.security.rights import RIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs/operate"
@@ -36,7 +38,8 @@ WORDS_MIN = 3  # fewer say nothing
 def test_the_metrics_of_the_guide_are_exported() -> None:
     exported = {name for home in METRICS for name in re.findall(r'"(rhino_[a-z_]+)"', (ROOT / home).read_text())}
     exported |= {f"rhino_query_{what}" for what, _ in QUERY_FIGURES}
-    text = (GUIDE / "monitoring.md").read_text() + (GUIDE / "runbook.md").read_text()
+    files = (GUIDE / "monitoring.md", GUIDE / "runbook.md", *(ROOT / "deploy/prometheus").iterdir())
+    text = "".join(file.read_text() for file in files)
     named = {re.sub(r"_(total|bucket|count)$", "", name) for name in re.findall(r"\brhino_[a-z_]+[a-z]", text)}
     assert named - {"rhino_conf", "rhino_replication_lag"} <= {re.sub("_total$", "", name) for name in exported}
 
@@ -90,3 +93,34 @@ def test_a_quoted_message_is_in_the_code(page: str, message: str, sources: str) 
     for part in PLACEHOLDER.split(message):
         words = part.split()
         assert len(words) < WORDS_MIN or is_said(words, sources), f"{page}: {part!r} of {message!r}"
+
+
+CALLS = {  # what the page says of a method for workers and the manager; the other roles have commands or queries
+    "Register": "register under its own name",
+    "RegisterInParts": "register under its own name",
+    "Heartbeat": "register under its own name",
+    "WatchGroups": "receive groups",
+    "ResolveGroup": "receive groups",
+    "OpenPush": "Push and fetch files",
+    "Fetch": "Push and fetch files",
+    "Inventory": "inventories",
+    "CheckVersions": "versions",
+    "Describe": "condition",
+    "Archive": "archive versions",
+}
+
+
+def test_the_page_names_what_workers_and_the_manager_may_call() -> None:
+    page = (GUIDE / "security.md").read_text()
+    rows = {role: re.search(rf"^\| `{role.value}` \| (.*) \|$", page, re.MULTILINE) for role in Role}
+    for method, right in RIGHTS.items():
+        service, _, name = method.rpartition("/")
+        if right.roles == frozenset(Role):
+            assert "| every role | gRPC health |" in page
+        elif service == "/grpc.reflection.v1alpha.ServerReflection":
+            continue
+        else:
+            for role in right.roles & {Role.WORKER, Role.MANAGER}:
+                row = rows[role]
+                assert row is not None
+                assert CALLS[name] in row[1], f"{role.value}: {method}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -118,3 +120,14 @@ def test_the_whole_demo_in_small(tmp_path: Path) -> None:
     assert report["replicated_bytes"] > 10_000_000
     assert {p.name for p in tmp_path.iterdir()} == {"report.json", "latency.png"}
     assert psutil.Process().children(recursive=True) == []
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_a_lost_cluster_in_small(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "examples.demo.lost_cluster", "--events", "60000", "--batches", "20"]
+    done = subprocess.run([*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "rows, 0 missing, 0 extra" in done.stdout
+    assert not list((tmp_path / "out").iterdir())

@@ -29,7 +29,15 @@ def totals(rows: DataFrame) -> DataFrame:
     return rows.groupBy("k").agg(F.count(F.lit(1)).alias("n"), F.sum("y").alias("s"))
 
 
-def start(spark: SparkSession, folder: Path, version: str, code: Rows = totals, trial: Trial = TRIAL) -> Supervised:
+def start(
+    spark: SparkSession,
+    folder: Path,
+    version: str,
+    code: Rows = totals,
+    trial: Trial = TRIAL,
+    *,
+    standby: bool = False,
+) -> Supervised:
     """The query in `folder`. Each version writes its name beside its rows. The sink of `fails` fails."""
 
     def sink(rows: DataFrame, batch_id: int) -> None:
@@ -41,7 +49,7 @@ def start(spark: SparkSession, folder: Path, version: str, code: Rows = totals, 
 
     writer: DataStreamWriter = code(scored(version, source(spark))).writeStream.queryName(NAME)
     writer = writer.trigger(processingTime="100 milliseconds").foreachBatch(sink)
-    return supervise(writer, f"{folder}/checkpoint", output_mode="update", trial=trial)
+    return supervise(writer, f"{folder}/checkpoint", output_mode="update", trial=trial, standby=standby)
 
 
 def versions(spark: SparkSession, folder: Path, batches: int) -> dict[int, str]:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
@@ -235,5 +236,32 @@ def test_the_former_driver_is_killed(cluster: LocalCluster, spark: SparkSession,
         assert answers == [Answer.WITHDRAWN if point == "restart.answer.before" else Answer.PARKED]
         second.stop()
         story.check("plus", "triple")
+    finally:
+        other.kill()
+
+
+@pytest.mark.nightly
+def test_a_standby_takes_over_from_a_killed_driver(cluster: LocalCluster, spark: SparkSession, tmp_path: Path) -> None:
+    story = Story(spark, tmp_path)
+    other = Other(cluster, story, "plus")
+    try:
+        assert other.line().startswith("jvm ")
+        wait_for(lambda: story.logged >= 2, "two batches", timeout_s=180)
+        waiting = start(spark, tmp_path, "plus", standby=True)
+        wait_for(lambda: waiting.phase is Phase.BLOCKED, "it waits")
+        wait_for(lambda: waiting.rehearsed, "it has rehearsed", timeout_s=120)
+        story.advance()
+        assert waiting.query is None
+        other.kill()
+        killed_at = time.monotonic()
+        known = story.logged
+        wait_for(lambda: story.logged > known, "the standby runs the query")
+        print(f"next batch {time.monotonic() - killed_at:.2f} s after the kill of the driver")
+        story.advance()
+        assert waiting.phase is Phase.RUNNING
+        waiting.stop()
+        assert waiting.wait() is Outcome.STOPPED
+        story.check("plus")
+        assert not story.restarts.read(), "nobody was asked"
     finally:
         other.kill()

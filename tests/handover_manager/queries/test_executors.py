@@ -6,6 +6,7 @@ import pytest
 
 from handover_manager import events as ev
 from handover_manager.queries import executors
+from rhino_core.ids import GroupId
 from rhino_model.intents import Drain, Intent, Rebalance, Request, ScaleIn, ScaleOut
 from workloads.adaptation.scene import JOB, Play, pair
 
@@ -86,3 +87,21 @@ def test_a_worker_can_be_drained_although_no_other_has_executors_or_room(play: P
     play.cluster.worker("w3", free_bytes=10)
     play.see()
     assert targets(play, Drain("w1")) == {"w2"}
+
+
+def test_they_are_counted_and_a_query_is_quiet_since_its_batch_or_its_report(play: Play) -> None:
+    job = play.core.jobs[JOB]
+    change(play, "0", "w1")
+    change(play, "1", "w1")
+    assert play.core.executors(job) == 2
+    since = play.now
+    play.now += 50.0
+    assert job.quiet_s(play.now) == play.now - since
+    play.batch(0, {GroupId(JOB, 0, 0): "w1", GroupId(JOB, 0, 1): "w1"})
+    assert job.quiet_s(play.now) == 0.0
+    play.now += 7.0
+    assert job.quiet_s(play.now) == 7.0
+    play(ev.SessionClosed(1))
+    assert (play.core.executors(job), job.quiet_s(play.now)) == (None, None)
+    play.begin(session=2)
+    assert (play.core.executors(job), job.quiet_s(play.now)) == (0, 0.0), "its driver is new here"

@@ -456,6 +456,8 @@ def test_a_function_is_loaded_from_a_file(tmp_path: Path) -> None:
         "SparkSession.builder.remote('sc://127.0.0.1:1').getOrCreate()",
         "SparkContext('local')",
         "DataStreamWriter.start(None, path='/out')",
+        "local_session(data_dir='/nowhere')",
+        "LocalCluster(Path('/nowhere')).start()",
     ],
 )
 def test_an_application_is_not_started_to_load_a_function_of_it(
@@ -468,6 +470,8 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from rhino import local_session
+from rhino.testing import LocalCluster
 def score(value): return value
 if __name__ == "__main__":
     Path("{after}").touch()

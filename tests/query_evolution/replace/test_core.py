@@ -12,6 +12,8 @@ from tests.query_evolution.replace.world import Actor, World, explore, settle, s
 FORMER = Actor(Me(Phase.RUNNING), runs=True)
 PAIR = World((FORMER, Actor()), right=0)
 TRIO = World((FORMER, Actor(), Actor()), right=0)
+SPARE = Actor(Me(spare=True))
+WITH_SPARE = World((FORMER, Actor(), SPARE), right=0)
 
 Found = dict[World, tuple[World | None, str]]
 
@@ -65,6 +67,35 @@ def test_a_confirmed_restart_is_never_taken_back(pair: Found) -> None:
     assert confirmed > 100
 
 
+def test_a_standby_runs_the_query_of_a_dead_driver_and_no_other() -> None:
+    found = explore(World((FORMER, SPARE, SPARE), right=0), anew=False)
+    taken = 0
+    for world in found:
+        assert len(world.running) <= 1, story(found, world)
+        assert not world.facts, "it asks nobody"
+        former, *spares = world.actors
+        if not former.alive and any(one.alive and one.me.phase in (Phase.BEGIN, Phase.BLOCKED) for one in spares):
+            taken += 1
+            assert settle(world).running, story(found, world)
+    assert taken > 10
+
+
+@pytest.mark.nightly
+def test_a_standby_never_runs_replaced_code() -> None:
+    found = explore(WITH_SPARE, requests=1, anew=False)
+    for world in found:
+        assert len(world.running) <= 1, story(found, world)
+        assert all(world.right == place for place in world.running), story(found, world)
+        *others, spare = world.actors
+        if not spare.alive or spare.me.phase is not Phase.BLOCKED or spare.seen is not None:
+            continue
+        ends = [restart.end for restart in world.facts if restart.answer is Answer.PARKED]
+        if End.CONFIRMED in ends:
+            assert 2 not in settle(world).running, story(found, world)
+        elif None not in ends and not any(one.alive for one in others):
+            assert settle(world).running == [2], story(found, world)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize(("start", "anew"), [(PAIR, True), (TRIO, False)], ids=["started anew", "three applications"])
 def test_no_two_run_the_query_at_once_in_longer_stories(start: World, anew: bool) -> None:
@@ -107,6 +138,11 @@ def _without_right(world: World) -> bool:
     [
         (Me(Phase.BEGIN), Seen(), Act.TAKE),
         (Me(Phase.BLOCKED), Seen(), Act.ASK),
+        (Me(Phase.BLOCKED, spare=True), Seen(), Act.TAKE),
+        (Me(Phase.BLOCKED, spare=True), Seen(replaced=True), Act.FINISH),
+        (Me(Phase.BLOCKED, spare=True), Seen(undecided=3), Act.WAIT),
+        (Me(Phase.BLOCKED, spare=True), Seen(undecided=3, late=True), Act.TAKE),
+        (Me(Phase.OWNING, spare=True), Seen(replaced=True), Act.LET_GO),
         (Me(Phase.OWNING), Seen(), Act.START),
         (Me(Phase.OWNING), Seen(undecided=3), Act.RETURN),
         (Me(Phase.OWNING), Seen(undecided=3, undecided_lives=True), Act.YIELD),

@@ -97,9 +97,11 @@ def checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     locks.clear()
 
 
-def supervised(checkpoint: Path, trial: Trial = TRIAL, **query: Any) -> tuple[Supervised, FakeDriver]:
+def supervised(
+    checkpoint: Path, trial: Trial = TRIAL, *, standby: bool = False, **query: Any
+) -> tuple[Supervised, FakeDriver]:
     driver: Any = FakeDriver(checkpoint, **query)
-    return Supervised(driver, RestartFolder(checkpoint), "update", trial), driver
+    return Supervised(driver, RestartFolder(checkpoint), "update", trial, standby=standby), driver
 
 
 def wait_for(condition: Callable[[], object]) -> None:
@@ -123,6 +125,55 @@ def test_a_query_that_nobody_runs_is_started_and_stopped(checkpoint: Path) -> No
     assert running.wait(0.01) is None
     running.stop()
     assert (running.wait(), driver.runs, locks) == (Outcome.STOPPED, False, {})
+
+
+def dies(driver: FakeDriver) -> None:
+    """Its process ends: the kernel takes its locks back."""
+    driver.runs = False
+    for lock in [lock for lock, owner in locks.items() if owner is driver]:
+        del locks[lock]
+
+
+def test_a_standby_runs_the_query_when_its_driver_has_died(checkpoint: Path) -> None:
+    _, driver = supervised(checkpoint)
+    wait_for(lambda: driver.runs)
+    waiting, spare = supervised(checkpoint, standby=True)
+    wait_for(lambda: waiting.phase is Phase.BLOCKED)
+    assert waiting.wait(0.1) is None
+    assert (spare.runs, RestartFolder(checkpoint).read()) == (False, ())
+    dies(driver)
+    wait_for(lambda: spare.runs)
+    wait_for(lambda: waiting.phase is Phase.RUNNING)
+    waiting.stop()
+    assert waiting.wait() is Outcome.STOPPED
+
+
+def test_a_standby_whose_code_was_replaced_ends(checkpoint: Path, former: tuple[Supervised, FakeDriver]) -> None:
+    waiting, spare = supervised(checkpoint, standby=True)
+    wait_for(lambda: waiting.phase is Phase.BLOCKED)
+    newer, _ = supervised(checkpoint)
+    wait_for(lambda: newer.phase is Phase.RUNNING)
+    with pytest.raises(ConflictError, match="its code was replaced since this standby began"):
+        waiting.wait(30)
+    assert not spare.runs
+    newer.stop()
+
+
+def test_a_standby_outlasts_errors_of_files(checkpoint: Path, former: tuple[Supervised, FakeDriver]) -> None:
+    waiting, spare = supervised(checkpoint, standby=True)
+    wait_for(lambda: waiting.phase is Phase.BLOCKED)
+    take, failed = spare.take, []
+
+    def broken(lock: Path) -> bool:
+        failed.append(lock)
+        if len(failed) < 5:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return take(lock)
+
+    spare.take = broken  # type: ignore[method-assign]
+    former[0].stop()
+    wait_for(lambda: spare.runs)
+    waiting.stop()
 
 
 def test_code_that_has_proved_itself_replaces_the_former_one(

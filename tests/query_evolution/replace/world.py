@@ -22,6 +22,7 @@ class Actor:
     runs: bool = False
     gate: bool = False  # closed
     asks: int = 0  # the request whose lock it has
+    known: int = 0  # the newest restart when it began
     seen: Seen | None = None
 
 
@@ -52,6 +53,7 @@ def look(world: World, place: int, *, proved: bool, late: bool) -> Seen:
         at_boundary=actor.gate,
         proved=proved,
         late=late,
+        replaced=any(r.number > actor.known and r.end is End.CONFIRMED for r in world.facts),
     )
 
 

@@ -22,6 +22,12 @@ HERE, HERE_6, THERE = "ipv4:127.0.0.1:40000", "ipv6:%5B::1%5D:40000", "ipv4:10.1
         ("127.0.0.1:22", THERE),
         ("localhost:22", THERE),
         ("[::1]:22", THERE),
+        ("[::ffff:169.254.169.254]:80", HERE),
+        ("2852039166:80", HERE),
+        ("0xa9fea9fe:80", HERE),
+        ("169.254.43518:80", HERE),
+        ("127.1:22", THERE),
+        ("[::ffff:127.0.0.1]:22", THERE),
     ],
 )
 def test_an_address_that_means_the_machine_of_whoever_connects_is_refused(address: str, peer: str) -> None:
@@ -35,6 +41,8 @@ def test_an_address_that_means_the_machine_of_whoever_connects_is_refused(addres
         ("10.1.0.7:7462", THERE),
         ("10.1.0.8:7462", THERE),
         ("worker-1:7462", THERE),
+        ("10.example:7462", THERE),
+        ("[::ffff:10.1.0.7]:7462", THERE),
         ("[2001:db8::1]:7462", THERE),
         ("127.0.0.1:7462", HERE),
         ("127.0.0.1:7462", HERE_6),

@@ -30,6 +30,9 @@ HOSTILE = [
     ":warning:",
     "back\\",
     "lone \udcff",
+    "over" + "\u0336" * 40,
+    "\u0301begins with a mark",
+    "in\u200bvisible\u2060",
 ]
 
 

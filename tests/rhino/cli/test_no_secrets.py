@@ -6,6 +6,7 @@ import base64
 import json
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -75,6 +76,17 @@ def spellings(secret: bytes) -> set[str]:
     return {secret.hex(), encoded, encoded.replace("+", "-").replace("/", "_"), repr(secret)[2:-1]}
 
 
+def content(bundle: Path) -> dict[str, str]:
+    """The files of a support bundle, by their names below its folder."""
+    found = {}
+    with tarfile.open(bundle) as archive:
+        for member in archive.getmembers():
+            file = archive.extractfile(member)
+            assert file is not None
+            found[member.name.partition("/")[2]] = file.read().decode()
+    return found
+
+
 @pytest.mark.timeout(200)
 def test_what_daemons_and_commands_write(tmp_path: Path) -> None:
     key = tmp_path / "cluster.key"
@@ -123,6 +135,20 @@ def test_what_daemons_and_commands_write(tmp_path: Path) -> None:
             asked = [*RHINO, *arguments, *access]
             done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
             told += [done.stdout, done.stderr]
+        bundle = tmp_path / "report.tar.gz"
+        logs = [f"--log={tmp_path / name / 'err'}" for name in "mab"]
+        done = subprocess.run(
+            [*RHINO, "support-bundle", "--output", str(bundle), *logs, *access],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+    reported = content(bundle)
+    assert {"status.txt", "status.json", "workers/a.json", "workers/b.json", "logs/0-err"} <= set(reported)
+    assert '"stored_bytes": "2000"' in reported["workers/a.json"]
+    told += reported.values()
     secrets = spellings(token) | {session_id} | {key.read_text().strip()}
     for line in key.read_text().split():
         secrets |= {line, line[:24]} if len(line) >= 24 else set()

@@ -13,8 +13,8 @@ import pytest
 from query_evolution.replace.folder import RestartFolder
 from rhino.client import running as module
 from rhino.client.running import refuse_running
-from rhino_core.errors import ConflictError
-from rhino_pb import handover_pb2
+from rhino_core.errors import ConflictError, PreconditionError, UnknownError
+from rhino_pb import common_pb2, handover_pb2
 from spark_connector.query_checkpoint import QueryCheckpoint
 
 LOST = handover_pb2.JobStatus(job="job", may_return=True)
@@ -57,6 +57,33 @@ def test_one_that_stays_lost_does_not_block_for_ever(
     monkeypatch.setattr(module, "RETURN_S", 0.1)
     answer(LOST)
     with pytest.raises(ConflictError, match="query job: its driver was lost just now and may come back"):
+        refuse_running("127.0.0.1:1", checkpoint)
+
+
+def test_a_manager_that_has_just_started_may_not_know_the_query_yet(
+    checkpoint: QueryCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lists what it knows. Only its answer to `forget` says that it does not know all."""
+    refusals = ["drivers may not have reported yet: try again in 1 s"] * 2
+    asked: list[bool] = []
+
+    class Manager:
+        def ListJobs(self, request: object, timeout: float) -> handover_pb2.ListJobsReply:
+            return handover_pb2.ListJobsReply(jobs=[handover_pb2.JobStatus(job="other", connected=True)])
+
+        def ForgetJob(self, request: common_pb2.ForgetJobRequest, timeout: float) -> None:
+            asked.append(request.dry_run)
+            if refusals:
+                raise PreconditionError(refusals.pop())
+            raise UnknownError("job job: nothing is known of it")
+
+    monkeypatch.setattr(module.handover_pb2_grpc, "HandoverManagerStub", lambda channel: Manager())
+    monkeypatch.setattr(module, "call_sync", lambda doing, call: call())
+    refuse_running("127.0.0.1:1", checkpoint)
+    assert asked == [True] * 3
+    monkeypatch.setattr(module, "RETURN_S", 0.0)
+    refusals += ["drivers may not have reported yet"] * 2
+    with pytest.raises(ConflictError, match="drivers may not have reported yet"):
         refuse_running("127.0.0.1:1", checkpoint)
 
 

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from rhino.client.overview import GroupView, WorkerView
+from rhino.client.overview import GroupView, JobView, WorkerView
 from rhino.client.scrub import NO_SCRUB
-from rhino.client.verdict import Level, judge
+from rhino.client.verdict import Level, Verdict, judge
 from rhino_core.ids import JobSettings
 from tests.rhino.client.views import group, job, node, overview, worker
 
@@ -116,3 +116,24 @@ def test_zones_that_are_missing_or_not_used_are_hints() -> None:
     )
     one_zone = judge(overview(here[:2], [group(0, "a b")], [COUNTS]))
     assert one_zone.hints == (), "there is no other zone to use"
+
+
+def test_a_query_without_a_batch_for_minutes_is_a_hint_and_then_a_reason() -> None:
+    """It may have no new data. Its workers alone never make it OK."""
+
+    def seen(*jobs: JobView) -> Verdict:
+        return judge(overview(ALL, [group(0, "a b")], jobs))
+
+    other = dataclasses.replace(job(name="other", job_id="two"), batch_ago_s=3.0, executors=4)
+    quiet = dataclasses.replace(COUNTS, batch_ago_s=119.0, executors=0)
+    assert seen(quiet, other).hints == ()
+    later = seen(dataclasses.replace(quiet, batch_ago_s=180.0), other)
+    text = "1 of 2 running queries without a batch for minutes: counts (3 min 0 s, no executor); is there no new data?"
+    assert (later.level, later.hints) == (Level.OK, (text,))
+    silent = seen(dataclasses.replace(quiet, batch_ago_s=600.0, executors=2), other)
+    text = "1 of 2 running queries without a batch for minutes: counts (10 min 0 s); is there no new data?"
+    assert (silent.level, silent.reasons, silent.hints) == (Level.DEGRADED, (text,), ())
+    hourly = dataclasses.replace(quiet, batch_ago_s=3000.0, batch_interval_s=3600.0)
+    assert seen(hourly, other).level is Level.OK
+    gone = dataclasses.replace(quiet, connected=False, batch_ago_s=None, executors=None)
+    assert seen(gone, other).level is Level.OK

@@ -110,6 +110,27 @@ def test_who_may_write_a_file_of_certificates_is_this_user_alone(
         FolderSource(tmp_path)
 
 
+def test_who_may_replace_files_of_certificates_is_this_user_alone(authority: Authority, tmp_path: Path) -> None:
+    folder = tmp_path / "tls"
+    write_folder(folder, authority.issue(WORKER, HOUR))
+    folder.chmod(0o777)
+    with pytest.raises(InvalidSettingError, match="tls can be written by other users: chmod go-w"):
+        FolderSource(folder)
+    folder.chmod(0o1777)  # a mount of Kubernetes
+    FolderSource(folder)
+    os.chown(folder, 12345, -1)
+    with pytest.raises(InvalidSettingError, match="tls belongs to user 12345"):
+        FolderSource(folder)
+
+
+def test_a_cluster_key_of_another_user_is_refused(tmp_path: Path) -> None:
+    key = tmp_path / "cluster.key"
+    new_cluster_key(key)
+    os.chown(key, 12345, -1)
+    with pytest.raises(InvalidSettingError, match=r"cluster key .* belongs to user 12345"):
+        read_cluster_key(key)
+
+
 @pytest.mark.parametrize("missing", ["ca.crt", "tls.crt", "tls.key"])
 def test_a_missing_file_is_named(authority: Authority, tmp_path: Path, missing: str) -> None:
     write_folder(tmp_path, authority.issue(WORKER, HOUR))

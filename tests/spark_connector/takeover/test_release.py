@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from rhino_core.errors import PreconditionError
+from rhino_core.errors import ConflictError, PreconditionError
 from rhino_core.ids import StoreVersion
 from spark_connector.conf import PROVIDER_CLASSES
 from spark_connector.query_checkpoint import PROVIDER_KEY, QueryCheckpoint
@@ -60,6 +60,19 @@ def run(folder: Path, copying: Callable[[], object]) -> None:
 def test_a_query_that_was_started_meanwhile_keeps_its_checkpoint(checkpoint: Path) -> None:
     with pytest.raises(PreconditionError, match="changed meanwhile: a driver runs this query"):
         run(checkpoint, lambda: plan(checkpoint, 1))
+    assert QueryCheckpoint(checkpoint).provider() == PROVIDER_CLASSES["provider"]
+    assert not [*checkpoint.glob("backup-*")]
+
+
+def test_a_query_that_was_started_without_new_data_keeps_its_checkpoint(checkpoint: Path) -> None:
+    """Its logs do not change. Only the manager knows it."""
+
+    def refuse() -> None:
+        raise ConflictError("query job: its driver runs it")
+
+    session = cast(SidecarSession, Session(checkpoint.parent, lambda: None))
+    with pytest.raises(ConflictError):
+        release(checkpoint, session, dry_run=False, idle_s=0, refuse_running=refuse)
     assert QueryCheckpoint(checkpoint).provider() == PROVIDER_CLASSES["provider"]
     assert not [*checkpoint.glob("backup-*")]
 

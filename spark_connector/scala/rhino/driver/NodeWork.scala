@@ -20,8 +20,8 @@ private[spark] class NodeWork {
   private val PlansMax = 8 // a batch's tasks are reported within a few batches
   private val StagesMax = 32 // stages with tasks that have not ended
 
-  /** `rows` is None if the query does not track its rows. */
-  private case class Work(rows: Option[Long], ranMs: Long)
+  /** `rows` is None if the query does not track its rows. `plan`: of the batch. */
+  private case class Work(rows: Option[Long], ranMs: Long, plan: Option[Map[Long, PlanCounter]])
 
   private val plans = mutable.Queue.empty[Map[Long, PlanCounter]]
   private val stages = mutable.LinkedHashMap.empty[(Int, TaskGroup), mutable.TreeMap[Int, Work]]
@@ -40,7 +40,8 @@ private[spark] class NodeWork {
     }
     mine.groupBy(_._1.group).foreach { case (group, added) =>
       val rows = added.collect { case (PlanCounter(_, true), value) => value }.sum
-      record(task, group, Option.when(plansOf(task).exists(counts(_, group)))(rows))
+      val plan = plansOf(task).nextOption()
+      record(task, group, Work(Option.when(plan.exists(counts(_, group)))(rows), task.ranMs, plan))
     }
   }
 
@@ -62,14 +63,17 @@ private[spark] class NodeWork {
 
   /**
    * Under a union, a branch's partitions follow those of other branches. They get their numbers in order, once all
-   * ended.
+   * ended. A batch may run its stateful stage twice, as for a sort of its result: then both times count.
    */
-  private def record(task: EndedTask, group: TaskGroup, rows: Option[Long]): Unit = {
+  private def record(task: EndedTask, group: TaskGroup, done: Work): Unit = {
     val key = (task.stage, group)
     val ended = stages.getOrElseUpdate(key, mutable.TreeMap.empty)
-    ended.put(task.partition, Work(rows, task.ranMs))
+    ended.put(task.partition, done)
     if (ended.size == group.partitions) {
-      complete ++= ended.values.zipWithIndex.map { case (work, partition) => (group, partition) -> work }
+      complete ++= ended.values.zipWithIndex.map { case (work, partition) =>
+        val before = complete.get((group, partition)).filter(_.plan.exists(former => work.plan.exists(_ eq former)))
+        (group, partition) -> work.copy(ranMs = work.ranMs + before.fold(0L)(_.ranMs))
+      }
       stages.remove(key)
     } else if (stages.size > StagesMax) {
       stages.remove(stages.head._1)

@@ -17,6 +17,7 @@ private[spark] object Restarts extends Logging {
   private val PollMs = 20L
   private val gates = TrieMap.empty[UUID, Gate] // by run
   private val checkpoints = TrieMap.empty[UUID, Path] // by run, of those that this machine sees as folders
+  private val troubles = TrieMap.empty[UUID, String] // by run, why its right could not be taken
 
   @volatile private var thread = Option.empty[Thread]
 
@@ -53,13 +54,22 @@ private[spark] object Restarts extends Logging {
 
   /** Every 20 ms. Runs that are not supervised get and lose the right to run as they come and go. */
   def look(active: Seq[StreamExecution]): Unit = {
-    active.filter(_.isActive).foreach(of(_).claim()) // one that has just been stopped must not take the right again
+    for {
+      stream <- active if stream.isActive // one that has just been stopped must not take the right again
+      error <- newTrouble(stream.runId, () => of(stream).claim())
+    } logWarning(s"the right to run query ${stream.id} cannot be taken; trying again", error)
     val runs = active.map(_.runId).toSet
     val ended = checkpoints.filterNot { case (run, _) => runs(run) }
     gates --= gates.keySet.filterNot(runs)
+    troubles --= troubles.keySet.filterNot(runs)
     checkpoints --= ended.keySet
     ended.values.toSet.diff(checkpoints.values.toSet).foreach((its: Path) => Gate.letGo(its))
   }
+
+  /** Acts for one run, so its error stops no other one. Returns an error that is not that of the time before. */
+  def newTrouble(run: UUID, act: () => Unit): Option[Throwable] =
+    try { act(); troubles.remove(run); None }
+    catch { case NonFatal(error) => Some(error).filterNot(its => troubles.put(run, s"$its").contains(s"$its")) }
 
   /** The query of a rehearsal has no state of its own: its checkpoint is in the folder `restarts` of another one. */
   def isRehearsal(checkpoint: String): Boolean = {

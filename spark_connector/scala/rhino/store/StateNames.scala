@@ -41,7 +41,7 @@ private[rhino] object StoreId {
 
 /** The facts in the name of a state file, which is relative to the root of its store. */
 private[rhino] object StateFileName {
-  private val Versioned = """(\d+)_([^/]+)\.(?:changelog|zip)""".r
+  private val Versioned = """(\d{1,18})_([^/]+)\.(?:changelog|zip)""".r
   private val Checksum = """.*\.crc(\.[^/]+\.tmp)?""".r
   private val OfMemoryProvider = """.*\.(delta|snapshot)""".r
 

@@ -62,6 +62,18 @@ class NodeWorkSuite extends Suite {
     expect(taken(its), Seq((0, 4L, 0.5), (1, 3L, 0.5)))
   }
 
+  test("a batch that runs its stateful stage twice has the time of both, and another batch has its own") {
+    val its = work()
+    for (stage <- 1 to 2) its.ended(Seq(task(0, rows = 4, stage), task(1, rows = 3, stage)))
+    its.ended(Seq(task(0, rows = 4, stage = 2)))
+    expect(taken(its), Seq((0, 4L, 1.0), (1, 3L, 1.0)))
+    val later = work()
+    later.ended(Seq(task(0, rows = 4), task(1, rows = 3)))
+    later.planned(Map(20L -> PlanCounter(group, isRows = true)))
+    later.ended(Seq(EndedTask(2, 0, 500, Map(20L -> 5L)), EndedTask(2, 1, 500, Map(20L -> 6L))))
+    expect(taken(later), Seq((0, 5L, 0.5), (1, 6L, 0.5)))
+  }
+
   test("stages whose tasks never all end are forgotten") {
     val its = work()
     for (stage <- 1 to 40) its.ended(Seq(task(0, rows = 1, stage)))

@@ -135,6 +135,14 @@ class RestartSuite extends Suite {
     expect(alive, false)
   }
 
+  test("the trouble of one run is told once, and again when it is another one") {
+    val run = UUID.randomUUID
+    def told(text: String): Boolean = Restarts.newTrouble(run, () => throw new java.io.IOException(text)).isDefined
+    expect(Seq(told("stale"), told("stale"), told("denied"), told("denied")), Seq(true, false, true, false))
+    expect(Restarts.newTrouble(run, () => ()), None)
+    expect(told("denied"), true)
+  }
+
   test("a rehearsal is known by the place of its checkpoint") {
     expect(Restarts.isRehearsal("file:/ckpt/q/restarts/rehearsals/1f"), true)
     expect(Restarts.isRehearsal("/ckpt/q/restarts/rehearsals/1f"), true)

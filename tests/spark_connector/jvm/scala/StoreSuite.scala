@@ -64,6 +64,8 @@ class StoreSuite extends Suite {
     for (path <- Seq("state/1/99999999999", "state/99999999999999999999/1/12_a.zip", "state/1/\u0663/12_a.zip"))
       expect(StatePath.parse(new Path(s"rhino://file/ckpt/q/$path")), None)
     expect(StoreId.parse(new Path("rhino:///job/3/99999999999/default/5_x.zip")), None)
+    expect(StateFileName.version("99999999999999999999_a.zip"), None)
+    expect(StateFileName.version("999999999999999999_a.zip"), Some(999999999999999999L -> "a"))
   }
 
   test("an operator with one store has the default one, a join has four") {

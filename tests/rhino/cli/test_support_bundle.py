@@ -1,0 +1,55 @@
+"""`rhino support-bundle` without a cluster; with one, see test_no_secrets."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rhino.cli import exit_codes
+from rhino.cli.main import app
+from rhino_core.errors import AlreadyThereError
+from tests.rhino_core.support.metrics import free_port
+
+LOG = """\
+spark.rhino.manager=host:7461 fs.s3a.secret.key=abc123, retries=3
+{"level": "info", "password": "hunter2", "token" : 'xyz', "bytes": 12}
+AWS_SECRET_ACCESS_KEY: wJalr/K7
+-----BEGIN PRIVATE KEY-----
+MIIB
+-----END PRIVATE KEY-----
+the end
+"""
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address without a manager."""
+    return f"127.0.0.1:{free_port()}"
+
+
+def test_logs_are_reported_without_secrets_although_nobody_answers(tmp_path: Path, nobody: str) -> None:
+    (tmp_path / "driver.log").write_text(LOG)
+    output = tmp_path / "report.tar.gz"
+    arguments = ["support-bundle", "--manager", nobody, "--output", str(output)]
+    logs = ["--log", str(tmp_path / "driver.log"), "--log", str(tmp_path / "none.log")]
+    result = CliRunner().invoke(app, [*arguments, *logs])
+    assert result.exit_code == exit_codes.UNREACHABLE, result.output
+    assert output.stat().st_mode & 0o777 == 0o600
+    with tarfile.open(output) as archive:
+        log = archive.extractfile("report/logs/0-driver.log")
+        missing = archive.extractfile("report/not-there.txt")
+        assert log is not None
+        assert missing is not None
+        text, why = log.read().decode(), missing.read().decode()
+    for secret in ("abc123", "hunter2", "xyz", "wJalr", "MIIB"):
+        assert secret not in text
+    assert "retries=3" in text
+    assert '"bytes": 12' in text
+    assert text.endswith("the end\n")
+    assert nobody in why
+    assert "none.log" in why
+    again = CliRunner().invoke(app, arguments)
+    assert isinstance(again.exception, AlreadyThereError)
