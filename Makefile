@@ -112,6 +112,7 @@ nightly-rest: $(STAMP)
 
 nightly-seeds: $(STAMP)
 	$(BIN)/python -m tests.simulation --seeds 100000
+	$(BIN)/python -m tests.simulation.archive --seeds 5000
 
 bench: setup
 	@$(PIP) -e '.[bench]'

@@ -26,8 +26,10 @@ from rhino_core.errors import (
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-# Of one request; the largest is a pack. A silent one is not repeated: RETRY_S counts from its beginning.
+# Until an answer begins, and between its bytes. A pack goes up meanwhile, so a link needs 5 Mbit/s. A silent request is
+# not repeated: RETRY_S counts from its beginning.
 REQUEST_S = 60.0
+ANSWER_S = 3600.0  # of a request with its answer
 RETRIES, RETRY_S = 4, 30.0  # of a request that was throttled, cut off, or failed inside the store
 REQUESTS = ("put", "get", "list", "delete")  # kinds
 PAGE = 1000  # objects in an answer to one request to list
@@ -230,7 +232,10 @@ def _opened(url: str) -> ObjectStore:
         return LocalStore(url, mkdir=False, automatic_cleanup=True)
     # Options that are given replace those of the environment, so these come from there.
     client: Any = {key: os.environ.get(f"{SCHEMES[scheme]}_{key.upper()}") for key in _CLIENT}
-    client = {key: value for key, value in client.items() if value} | {"timeout": timedelta(seconds=REQUEST_S)}
+    client = {key: value for key, value in client.items() if value} | {
+        "timeout": timedelta(seconds=ANSWER_S),
+        "read_timeout": timedelta(seconds=REQUEST_S),
+    }
     return from_url(
         url,
         client_options=client,

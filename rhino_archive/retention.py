@@ -33,9 +33,12 @@ class Retention:
     daily: int
 
     def kept(self, manifests: Iterable[Written]) -> frozenset[str]:
-        """Names of the manifests that stay. The newest one always stays: the next round builds on it."""
+        """Names of the manifests that stay. The newest one always stays, and that of the highest batch.
+
+        They differ after a rewind, after a step of the store's clock, and when a manager that hung writes an old batch.
+        """
         found = sorted(manifests, key=lambda one: (one.written_ms, one.name), reverse=True)
-        kept = {one.name for one in found[: max(self.newest, 1)]}
+        kept = {one.name for one in (*found[: max(self.newest, 1)], *sorted(found)[-1:])}
         for length_ms, periods in ((HOUR_MS, self.hourly), (DAY_MS, self.daily)):
             newest_of: dict[int, str] = {}
             for one in found:
@@ -54,14 +57,22 @@ def retention_of(text: str) -> Retention:
 
 
 class Sweep(NamedTuple):
-    """Packs to delete now, and the others without a name, with the time since when, in Unix milliseconds."""
+    """Packs to delete now, and all without a name: since when, in Unix milliseconds. None: since this sweep.
+
+    The time of a sweep is that of the object in which it is noted. So it is known to the next one only.
+    """
 
     gone: tuple[str, ...]
-    unnamed: Mapping[str, int]
+    unnamed: Mapping[str, int | None]
 
 
-def sweep(packs: Iterable[str], named: Collection[str], before: Mapping[str, int], now_ms: int) -> Sweep:
-    """`packs`: all that are stored; they were listed before the manifests were read. `before`: of the last sweep."""
-    unnamed = {pack: before.get(pack, now_ms) for pack in packs if pack not in named}
-    gone = tuple(pack for pack, since_ms in unnamed.items() if now_ms - since_ms >= GRACE_MS)
-    return Sweep(gone, {pack: since_ms for pack, since_ms in unnamed.items() if pack not in gone})
+def sweep(packs: Iterable[str], named: Collection[str], before: Mapping[str, int | None], noted_ms: int) -> Sweep:
+    """`packs`: all that are stored; they were listed before the manifests were read.
+
+    `before` and `noted_ms`: the note of the last sweep, and its time.
+    """
+    # After a step back of the store's clock, times may lie in the future.
+    times = {pack: noted_ms if since_ms is None else min(since_ms, noted_ms) for pack, since_ms in before.items()}
+    unnamed = {pack: times.get(pack) for pack in packs if pack not in named}
+    gone = (pack for pack, since_ms in unnamed.items() if since_ms is not None and noted_ms - since_ms >= GRACE_MS)
+    return Sweep(tuple(gone), unnamed)

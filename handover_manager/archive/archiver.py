@@ -24,6 +24,7 @@ from rhino_archive.manifest import Manifest, manifest_bytes, part_of
 from rhino_archive.reading import manifest_names, read_manifest
 from rhino_archive.retention import retention_of
 from rhino_core.errors import AccessDeniedError, ConflictError, IntegrityError, NoSpaceError, RhinoError, UnknownError
+from rhino_core.failpoints import hit
 from rhino_core.journal import Journal
 from rhino_core.rpc.channel import worker_channel
 from rhino_core.rpc.convert import group_of, store_version_to_pb
@@ -83,10 +84,11 @@ class Archiver:
         while True:
             await asyncio.sleep(KEEP_EVERY_S)
             for job, query in list(self.machine.queries.items()):
-                if query.newest is not None and not query.stranger:
+                if (newest := query.newest) is not None and not query.stranger:
                     try:
                         await self._claim(job)
-                        await self._keepers.setdefault(job, Keeper(self.bucket, self._retention)).keep(job)
+                        keeper = self._keepers.setdefault(job, Keeper(self.bucket, self._retention))
+                        await keeper.keep(job, newest.name)
                     except RhinoError as error:
                         log.warning("archive not pruned", extra={"job": job, "error": str(error)})
 
@@ -181,6 +183,7 @@ class Archiver:
         await self._claim(manifest.job)
         written = replace(manifest, written_ms=time.time_ns() // 1_000_000)
         name, data = manifest.name, await asyncio.to_thread(manifest_bytes, written)
+        hit("archive.manifest.before")
         if not await self.bucket.put(name, data, create=True):
             # By a former process of this cluster, or by this one before a time-out. It has the same versions.
             try:
@@ -188,6 +191,7 @@ class Archiver:
             except IntegrityError as error:
                 log.error("a damaged manifest is replaced", extra={"job": manifest.job, "error": str(error)})
                 await self.bucket.put(name, data)
+        hit("archive.manifest.after")
         return ev.ManifestWritten(number, written)
 
     async def _upload(self, effect: ev.Upload) -> None:

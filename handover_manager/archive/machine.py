@@ -119,12 +119,17 @@ class ArchiveMachine:
         return query.round is None and not query.asking and query.behind
 
     def handle(self, event: Event, *, now: float) -> Sequence[Effect]:
+        # Deadlines first: after a pause of this process, answers to rounds that are over may come before its timers.
+        effects = [*self._ended(now), *self._handled(event, now), *self._begun(now)]
+        return effects if self.drills.waits(now) else [*effects, *self.drills.begin(self._batches(), self._view, now)]
+
+    def _handled(self, event: Event, now: float) -> Iterable[Effect]:
         query: ArchivedQuery | None
         match event:
             case ViewSeen(view):
                 self._view = view
             case BatchKnown(job):
-                self._logged(self.queries.setdefault(job, ArchivedQuery()), event, now)
+                return self._logged(self.queries.setdefault(job, ArchivedQuery()), event, now)
             case NewestFound(job, newest):
                 if (query := self.queries.get(job)) is not None:
                     query.known, query.asking = True, False
@@ -158,20 +163,24 @@ class ArchiveMachine:
                 return [StopUploads(job, gone.round.number)] if gone is not None and gone.round is not None else []
             case Due():
                 pass
-        effects = [*self._ended(now), *self._begun(now)]
-        return effects if self.drills.waits(now) else [*effects, *self.drills.begin(self._batches(), self._view, now)]
+        return []
 
     def _batches(self) -> dict[str, ArchivedBatch]:
         found = ((job, query.archived) for job, query in self.queries.items() if not query.stranger)
         return {job: archived for job, archived in found if archived is not None}
 
-    def _logged(self, query: ArchivedQuery, event: BatchKnown, now: float) -> None:
+    def _logged(self, query: ArchivedQuery, event: BatchKnown, now: float) -> list[Effect]:
         former, query.logged = query.logged, event
         rewound = former is not None and former.versions != event.versions
         if rewound and query.checkpoint is not None and query.checkpoint.batch_id >= event.batch_id:
             query.checkpoint = None
         if query.behind and query.behind_since is None:
             query.behind_since = now
+        around = query.round
+        if not rewound or around is None or around.batch.batch_id < event.batch_id:
+            return []
+        query.round = None  # of a former history; and the driver's files of this batch are no more those of its state
+        return [StopUploads(event.job, around.number)]
 
     def _archived(
         self, query: ArchivedQuery, newest: Manifest | None, versions: tuple[StoreVersion, ...], since: float

@@ -22,12 +22,13 @@ from rhino.cli.status import archive_line
 from rhino.client.handover_client import HandoverClient
 from rhino_archive.bucket import Bucket
 from rhino_archive.claims import claim, claimed_by
-from rhino_archive.manifest import Manifest
+from rhino_archive.manifest import ArchivedVersion, Manifest
 from rhino_archive.reading import manifest_names, read_manifest
 from rhino_archive.verifying import Verified, Verifier
 from rhino_core.errors import IntegrityError, PreconditionError, UnknownError
 from rhino_core.text import count, duration
 from rhino_model.archives import Archive, ArchivedQuery
+from worker_runtime.protocol.versions.closure import StoreCatalogue
 
 if TYPE_CHECKING:
     from rhino.cli.archive_restore import Restored
@@ -125,7 +126,7 @@ def list_batches(call: CallOptions, archive: UrlOption = "", job: JobOption = ""
 async def _manifests(bucket: Bucket, job: str) -> tuple[list[Manifest], list[str]]:
     manifests, problems = list[Manifest](), list[str]()
     for one in [job] if job else await bucket.folders():
-        for name in await _names(bucket, one):
+        for name in await _names(bucket, one, wanted=bool(job)):
             try:
                 manifests.append(await read_manifest(bucket, name))
             except (IntegrityError, PreconditionError, UnknownError) as error:
@@ -133,9 +134,10 @@ async def _manifests(bucket: Bucket, job: str) -> tuple[list[Manifest], list[str
     return sorted(manifests, key=lambda one: (one.job, -one.written_ms)), problems
 
 
-async def _names(bucket: Bucket, job: str) -> list[str]:
+async def _names(bucket: Bucket, job: str, *, wanted: bool) -> list[str]:
+    """Raises UnknownError if there is none, and the query was asked for. Another one may just have begun."""
     names = await manifest_names(bucket, job)
-    if not names:
+    if wanted and not names:
         raise UnknownError(f"archive {bucket.url}: has no batch of query {job!r}")
     return names
 
@@ -171,6 +173,11 @@ def verify(
     raise typer.Exit(exit_codes.FAILED if _problems(found.values()) else exit_codes.OK)
 
 
+def opens(archived: ArchivedVersion) -> bool:
+    """Whether the files of a version are a closure of it."""
+    return StoreCatalogue(file.entry for file in archived.files).holds(archived.version.version)
+
+
 def _problems(found: Iterable[Verified]) -> list[str]:
     return [problem for one in found for problem in one.problems]
 
@@ -180,12 +187,16 @@ async def _verify(bucket: Bucket, job: str, *, newest: bool) -> dict[str, Verifi
     with console(error=True).status("reading") as shown:
         for one in [job] if job else await bucket.folders():
             verifier = Verifier(
-                bucket, one, lambda v: shown.update(f"{v.packs} packs, {decimal(v.size_bytes)}, {len(v.problems)} bad")
+                bucket,
+                one,
+                lambda v: shown.update(f"{v.packs} packs, {decimal(v.size_bytes)}, {len(v.problems)} bad"),
+                opens,
             )
             found[one] = verifier.found
-            names = await _names(bucket, one)
+            names = await _names(bucket, one, wanted=bool(job))
             for name in names[:1] if newest else names:
                 await verifier.verify(name)
+            await verifier.verify_others()
     return found
 
 
@@ -200,7 +211,10 @@ def claim_query(
     if not found.url:
         raise PreconditionError(f"the manager at {call.manager} has no archive: start it with --archive")
     bucket = Bucket(found.url)
-    former = asyncio.run(claimed_by(bucket, job))
+    try:
+        former = asyncio.run(claimed_by(bucket, job))
+    except IntegrityError as error:  # taking it over is the way out
+        former = f"(unknown: {error})"
     if former is None:
         raise UnknownError(f"archive {bucket.url}: has no query {job!r}")
     if former != found.cluster:

@@ -268,7 +268,8 @@ class FakeDriver:
                     self.refused.append(command.refused)
                 case "checkpoint":
                     asked = command.checkpoint
-                    files = [archive_pb2.CheckpointFile(path=f"offsets/{asked.batch_id}", data=b"offsets")]
+                    paths = ("metadata", f"offsets/{asked.batch_id}", f"commits/{asked.batch_id}")
+                    files = [archive_pb2.CheckpointFile(path=path, data=path.encode()) for path in paths]
                     read = pb.CheckpointRead(job=asked.job, batch_id=asked.batch_id, files=files)
                     await self._call.write(pb.DriverEvent(checkpoint=read))
                 case "probe":

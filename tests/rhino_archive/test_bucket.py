@@ -30,7 +30,7 @@ from rhino_core.errors import (
     UnavailableError,
     UnknownError,
 )
-from tests.rhino_archive.support.faulty import Answer, Fault, FaultyProxy, faulty
+from tests.rhino_archive.support.faulty import PIECE, Answer, Fault, FaultyProxy, faulty
 from tests.rhino_archive.support.stores import BUCKET, SECRETS, fill, s3, use
 
 ODD = ["a/ü x+%41?&=", "a/q'\"<>*", "a\\b", "a:b", "%zz", "~t", "[x]{y}|^`", "a/#x", "a b/c d", "a/1#2x", "日本"]
@@ -257,6 +257,20 @@ class TestFaults:
         proxy.faults.append(Fault.HALF)
         with pytest.raises(UnavailableError, match=re.escape(f"archive {distant.url}: cannot list it")):
             await names(distant)
+
+    async def test_a_slow_link_is_waited_for(
+        self, distant: Bucket, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As long as bytes come: a read takes some times as long as a silent store is waited for."""
+        monkeypatch.setattr(module, "REQUEST_S", 0.5)
+        content = os.urandom(20 * PIECE)  # a second
+        await distant.put("large", content)
+        patient = Bucket(distant.url)
+        proxy.rest = Fault.SLOW
+        proxy.seen.clear()
+        assert await patient.get("large") == content
+        assert await patient.get_range("large", 5, 15 * PIECE) == content[5 : 5 + 15 * PIECE]
+        assert len(proxy.seen) == 2
 
     async def test_after_a_lost_answer_the_own_object_is_there(self, distant: Bucket, proxy: FaultyProxy) -> None:
         proxy.faults.append(Fault.LOSE)

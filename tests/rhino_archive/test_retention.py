@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rhino_archive.retention import DAY_MS, GRACE_MS, HOUR_MS, Retention, Written, retention_of, sweep
+from rhino_archive.retention import DAY_MS, GRACE_MS, HOUR_MS, Retention, Sweep, Written, retention_of, sweep
 from rhino_core.errors import InvalidRequestError
 
 MINUTE_MS = 60_000
@@ -46,16 +46,17 @@ def test_the_form_of_the_setting() -> None:
 
 
 def test_a_pack_goes_when_it_had_no_name_for_the_grace() -> None:
-    first = sweep(["a", "b"], {"a"}, {}, now_ms=1000)
-    assert (first.gone, first.unnamed) == ((), {"b": 1000})
-    assert sweep(["a", "b"], {"a"}, first.unnamed, 1000 + GRACE_MS - 1).gone == ()
-    assert sweep(["a", "b"], {"a"}, first.unnamed, 1000 + GRACE_MS) == (("b",), {})
+    first = sweep(["a", "b"], {"a"}, {}, noted_ms=0)
+    assert first == Sweep((), {"b": None})
+    second = sweep(["a", "b"], {"a"}, first.unnamed, noted_ms=1000)
+    assert second == Sweep((), {"b": 1000}), "since the sweep that saw it first"
+    assert sweep(["a", "b"], {"a"}, second.unnamed, 1000 + GRACE_MS - 1).gone == ()
+    assert sweep(["a", "b"], {"a"}, second.unnamed, 1000 + GRACE_MS).gone == ("b",)
 
 
 def test_a_pack_that_gets_a_name_again_begins_anew() -> None:
-    first = sweep(["a"], (), {}, now_ms=0)
-    second = sweep(["a"], {"a"}, first.unnamed, now_ms=GRACE_MS)
-    assert sweep(["a"], (), second.unnamed, now_ms=GRACE_MS + 1).gone == ()
+    second = sweep(["a"], {"a"}, {"a": 0}, noted_ms=GRACE_MS)
+    assert sweep(["a"], (), second.unnamed, noted_ms=2 * GRACE_MS) == ((), {"a": None})
 
 
 @pytest.mark.parametrize(("round_ms_max", "holds"), [(GRACE_MS // 2, True), (3 * GRACE_MS, False)])
@@ -80,8 +81,8 @@ def archive_of(data: st.DataObject, round_ms_max: int) -> None:
     """Several archivers with slow rounds on any former manifest. A keeper prunes and sweeps at any time."""
     packs, manifests = set[str](), dict[str, tuple[int, frozenset[str]]]()
     rounds: list[tuple[int, frozenset[str]]] = []  # begin, and the packs that its manifest will name
-    unnamed: dict[str, int] = {}
-    now_ms = 0
+    unnamed: dict[str, int | None] = {}
+    now_ms = noted_ms = 0
     for step in range(data.draw(st.integers(1, 40))):
         now_ms += data.draw(st.sampled_from([0, GRACE_MS // 3, GRACE_MS // 2]))
         rounds = [one for one in rounds if now_ms - one[0] < round_ms_max]
@@ -98,7 +99,7 @@ def archive_of(data: st.DataObject, round_ms_max: int) -> None:
             manifests = {name: found for name, found in manifests.items() if name in kept}
         elif action == "sweep":
             named = {pack for _, found in manifests.values() for pack in found}
-            gone, left = sweep(sorted(packs), named, unnamed, now_ms)
+            gone, noted = sweep(sorted(packs), named, unnamed, noted_ms)
             packs.difference_update(gone)
-            unnamed = dict(left)
+            unnamed, noted_ms = dict(noted), now_ms
         assert all(found <= packs for _, found in manifests.values()), "a manifest names a pack that was deleted"

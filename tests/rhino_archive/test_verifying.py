@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from crc32c import crc32c
 
+from rhino.cli.archive import opens
 from rhino_archive.bucket import Bucket
-from rhino_archive.manifest import ArchivedFile, ArchivedVersion, Manifest, manifest_bytes, pack_name
+from rhino_archive.claims import claim
+from rhino_archive.keeping import Keeper
+from rhino_archive.manifest import ArchivedFile, ArchivedVersion, Manifest, digest_of, manifest_bytes, pack_name
 from rhino_archive.packs import Packer
-from rhino_archive.verifying import Verifier
+from rhino_archive.retention import retention_of
+from rhino_archive.verifying import STRANGERS, Verifier
+from rhino_core.errors import ConflictError
 from rhino_core.ids import FileEntry, GroupId, StoreId, StoreVersion, Version
+from tests.rhino_archive.support.damages import DAMAGES
+from tests.rhino_archive.support.planted import Planted, make
 
 STORE = StoreId("job", 0, 0, "default")
 CONTENT = {"1_a.changelog": b"one" * 10, "SSTs/000001-a.sst": bytes(range(256)) * 2}
@@ -28,7 +36,8 @@ async def archived(folder: Path) -> Manifest:
     closed = packer.close([ArchivedVersion(StoreVersion(STORE, Version(1, "a")), tuple(files))], [GroupId("job", 0, 0)])
     for pack in (*packs, *closed.packs):
         await bucket.put(pack_name("job", pack.name), pack.data)
-    manifest = Manifest("job", 0, 1, 2, "c", "q", "/l", "d", (closed.part,))
+    digest = digest_of([StoreVersion(STORE, Version(1, "a"))])
+    manifest = Manifest("job", 0, 1, 2, "c", "q", "/l", digest, (closed.part,))
     await bucket.put(manifest.name, manifest_bytes(manifest))
     return manifest
 
@@ -82,3 +91,88 @@ async def test_a_pack_of_a_stranger_under_the_right_name_is_found(tmp_path: Path
     first.write_bytes(second.read_bytes())
     found = await problems(tmp_path, manifest.name)
     assert any(first.name in problem and "do not match its name" in problem for problem in found), found
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    make(folder)
+    return folder
+
+
+@pytest.fixture
+def planted(made: Path, tmp_path: Path) -> Planted:
+    shutil.copytree(made, tmp_path / "archive")
+    return Planted(tmp_path / "archive")
+
+
+async def all_problems(archive: Planted) -> list[str]:
+    """As `rhino archive verify`."""
+    verifier = Verifier(Bucket(str(archive.folder)), "job", opens=opens)
+    for path in archive.manifests:
+        await verifier.verify(f"job/batches/{path.name}")
+    await verifier.verify_others()
+    return verifier.found.problems
+
+
+async def test_an_archive_of_the_uploader_is_sound(planted: Planted) -> None:
+    assert len(planted.manifests) == 2
+    assert planted.file_pack.exists()
+    assert await all_problems(planted) == []
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+async def test_every_kind_of_damage_is_found(planted: Planted, damage: Callable[[Planted], str]) -> None:
+    named = damage(planted)
+    found = await all_problems(planted)
+    assert any(named in problem for problem in found), (named, found)
+
+
+async def test_many_objects_of_strangers_are_counted(planted: Planted) -> None:
+    for at in range(STRANGERS + 3):
+        (planted.folder / "job" / f"x{at}").write_bytes(b"")
+    found = await all_problems(planted)
+    assert len(found) == STRANGERS + 1
+    assert found[-1].endswith("job: 3 others are no objects of an archive")
+
+
+class TestHarmless:
+    """Things that no restore needs, so `verify` is silent."""
+
+    async def test_the_notes_of_the_last_sweep(self, planted: Planted) -> None:
+        """They cost a day: the keeper begins anew."""
+        (planted.folder / "job" / "unnamed").write_bytes(b"damaged")
+        assert await all_problems(planted) == []
+        await Keeper(Bucket(str(planted.folder)), retention_of("newest=2")).keep("job")
+        assert (planted.folder / "job" / "unnamed").read_bytes() == b"{}"
+
+    async def test_a_claim_of_another_cluster(self, planted: Planted) -> None:
+        """The batches are whole. A manager that may not write says so."""
+        bucket = Bucket(str(planted.folder))
+        await claim(bucket, "job", "another", force=True)
+        assert await all_problems(planted) == []
+        with pytest.raises(ConflictError, match="another cluster, another"):
+            await claim(bucket, "job", "cluster")
+
+    async def test_a_pack_without_a_name(self, planted: Planted) -> None:
+        """Of an upload that was broken off. The keeper deletes it after a day."""
+        planted.pack("ab" * 32).write_bytes(b"x")
+        assert await all_problems(planted) == []
+        await Keeper(Bucket(str(planted.folder)), retention_of("newest=2")).keep("job")
+        assert "ab" * 32 in (planted.folder / "job" / "unnamed").read_text()
+
+    async def test_an_unfinished_write(self, planted: Planted) -> None:
+        """It is in no listing, and its name is written anew."""
+        Path(f"{planted.file_pack}#1").write_bytes(b"x")
+        assert await all_problems(planted) == []
+
+    async def test_a_pack_that_was_moved_and_linked(self, planted: Planted, tmp_path: Path) -> None:
+        """Its bytes are there, and are compared."""
+        pack = planted.file_pack
+        pack.symlink_to(shutil.move(pack, tmp_path / "elsewhere"))
+        assert await all_problems(planted) == []
+
+    async def test_no_query_checkpoint(self, planted: Planted) -> None:
+        """The driver did not send it. The state is whole; a restore of the checkpoint is refused with the reason."""
+        planted.change(checkpoint=())
+        assert await all_problems(planted) == []

@@ -50,11 +50,11 @@ def run(seed: int, *, factor: int = 1, verbose: bool = False) -> Outcome:
 def failures(seeds: range, *, factor: int, jobs: int) -> Iterator[Failure | None]:
     """The failure of each seed or None, as they end; the pool ends with the iterator, and with this process."""
     attempt = functools.partial(_attempt, factor=factor)
-    with multiprocessing.get_context("spawn").Pool(jobs, initializer=_end_with_parent) as pool:
+    with multiprocessing.get_context("spawn").Pool(jobs, initializer=end_with_parent) as pool:
         yield from pool.imap_unordered(attempt, seeds, chunksize=8)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """A worker of a process that was killed would go on with its seeds otherwise."""
     parent = multiprocessing.parent_process()
     assert parent is not None

@@ -310,6 +310,39 @@ def test_a_round_ends_before_its_packs_may_be_deleted(cluster: Cluster) -> None:
     assert "too long" in play.machine.queries[JOB].error
 
 
+def test_an_answer_that_comes_too_late_does_not_count(cluster: Cluster) -> None:
+    """After a pause of the manager it comes before the deadline of its round."""
+    play = Play(cluster)
+    play.logged(1)
+    play.uploaded("w2")
+    play.now = ROUND_S_MAX
+    upload = play.uploads["w3"]
+    play(ev.PartUploaded(JOB, upload.round, "w3", part(group(0, 1))))
+    assert (play.written, play.stopped) == ([], [1])
+
+
+@pytest.mark.parametrize(("batch", "ends"), [(6, True), (7, True), (8, False)])
+def test_a_rewind_ends_the_round_of_a_later_batch(cluster: Cluster, batch: int, ends: bool) -> None:
+    """Its batch is of a former history. The driver's files for a batch of this number may be of the new one."""
+    play = Play(cluster)
+    play.logged(7)
+    play.logged(batch, history="b")
+    assert play.stopped == ([1] if ends else [])
+    play(ev.CheckpointRead(JOB, 7, (CheckpointFile("offsets/7", b"new"),)))
+    if ends:
+        play.tick()
+    play.uploaded("w2")
+    play.uploaded("w3")
+    assert [manifest.batch_id for manifest in play.written] == [batch if ends else 7]
+
+
+def test_a_repeated_report_of_a_batch_ends_nothing(cluster: Cluster) -> None:
+    play = Play(cluster)
+    play.logged(7)
+    play.logged(7)
+    assert (play.stopped, len(play.uploads)) == ([], 2)
+
+
 def test_a_forgotten_query_is_left_alone(cluster: Cluster) -> None:
     play = Play(cluster)
     play.logged(1)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import urlsplit
 
+PIECE, PIECE_S = 64 * 1024, 0.05
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -31,6 +33,7 @@ class Fault(Enum):
     CUT = "the connection ends before the request is passed on"
     LOSE = "the store did it, and the connection ends before its answer"
     HALF = "the connection ends in the middle of the answer"
+    SLOW = "PIECE bytes in each direction go at once, and then nothing for PIECE_S"
 
 
 class FaultyProxy:
@@ -52,10 +55,10 @@ class FaultyProxy:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             length = re.search(rb"(?im)^content-length: *(\d+)", head)
-            body = await reader.readexactly(int(length[1]) if length else 0)
+            fault = self.faults.popleft() if self.faults else self.rest
+            body = await self._body(reader, int(length[1]) if length else 0, slow=fault is Fault.SLOW)
             self.seen.append(head.partition(b" HTTP")[0].decode())
             self.heard.set()
-            fault = self.faults.popleft() if self.faults else self.rest
             match fault:
                 case Answer():
                     text = fault.body.encode()
@@ -68,12 +71,26 @@ class FaultyProxy:
                 case _:
                     answer = await self._passed(head, body)
                     kept = {Fault.LOSE: 0, Fault.HALF: len(answer) - len(answer.partition(b"\r\n\r\n")[2]) // 2}
-                    writer.write(answer[: kept.get(fault, len(answer))])
+                    answer = answer[: kept.get(fault, len(answer))]
+                    for at in range(0, len(answer), PIECE):
+                        writer.write(answer[at : at + PIECE])
+                        if fault is Fault.SLOW:
+                            await writer.drain()
+                            await asyncio.sleep(PIECE_S)
             await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.close()
+
+    async def _body(self, reader: asyncio.StreamReader, size_bytes: int, *, slow: bool) -> bytes:
+        pieces = []
+        while size_bytes:
+            pieces.append(await reader.readexactly(min(size_bytes, PIECE)))
+            size_bytes -= len(pieces[-1])
+            if slow:
+                await asyncio.sleep(PIECE_S)
+        return b"".join(pieces)
 
     async def _passed(self, head: bytes, body: bytes) -> bytes:
         reader, writer = await asyncio.open_connection(self._store.hostname, self._store.port)

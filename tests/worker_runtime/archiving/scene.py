@@ -35,12 +35,16 @@ def manifest_name(batch_id: int) -> str:
 
 @dataclass
 class Scene:
+    """`url`: of the archive. Empty: the folder."""
+
     cluster: Cluster
     folder: Path
     parts: list[Part] = field(default_factory=list)
+    url: str = ""
 
     def __post_init__(self) -> None:
-        self.cluster.manager.archive = str(self.folder)
+        self.url = self.url or str(self.folder)
+        self.cluster.manager.archive = self.url
 
     def packs(self) -> dict[str, int]:
         """Sizes of the packs, by name."""
@@ -61,7 +65,7 @@ class Scene:
     ) -> list[archive_pb2.ArchiveReply]:
         assert process.worker is not None
         request = archive_pb2.ArchiveRequest(
-            archive=str(self.folder), job="job", versions=map(store_version_to_pb, versions), basis=basis
+            archive=self.url, job="job", versions=map(store_version_to_pb, versions), basis=basis
         )
         async with aio_channel(process.worker.peer_address) as channel:
             return [reply async for reply in peer_pb2_grpc.PeerStub(channel).Archive(request, timeout=60)]
@@ -70,7 +74,7 @@ class Scene:
         """Writes the manifest of the batch before version `number`."""
         parts = tuple(part_of(reply.part) for reply in replies)
         manifest = Manifest("job", number - 1, 1, 2, "cluster", "query", "/location", "d", parts)
-        await Bucket(str(self.folder)).put(manifest.name, manifest_bytes(manifest))
+        await Bucket(self.url).put(manifest.name, manifest_bytes(manifest))
         return manifest
 
     async def lose_all(self) -> None:

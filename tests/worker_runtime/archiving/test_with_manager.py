@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rhino.cli.archive import opens
 from rhino.client.handover_client import HandoverClient
 from rhino_archive.bucket import Bucket
 from rhino_archive.claims import claim
+from rhino_archive.manifest import Manifest, manifest_bytes
 from rhino_archive.reading import manifest_names, newest_manifest
 from rhino_archive.verifying import Verifier
 from rhino_core.errors import PreconditionError
@@ -60,12 +63,13 @@ async def test_logged_batches_come_into_the_archive(scene: Scene, tmp_path: Path
         newest = await newest_manifest(bucket, "job")
         assert newest is not None
         assert (newest.batch_id, newest.query, newest.location) == (2, "q", "file:/ckpt")
-        assert newest.checkpoint == (("offsets/2", b"offsets"),)
+        assert newest.checkpoint == tuple((path, path.encode()) for path in ("metadata", "offsets/2", "commits/2"))
         assert "archived" not in (a.settings.data_dir.parent / "log").read_text(), "the owner"
         assert "archived" in (b.settings.data_dir.parent / "log").read_text()
-        verifier = Verifier(bucket, "job")
+        verifier = Verifier(bucket, "job", opens=opens)
         for name in await manifest_names(bucket, "job"):
             await verifier.verify(name)
+        await verifier.verify_others()
         assert (verifier.found.batches, verifier.found.files, verifier.found.problems) == (3, 3, [])
 
 
@@ -104,6 +108,21 @@ async def test_an_archive_that_is_gone_stops_nothing_and_is_named(scene: Scene, 
             scene.folder.rmdir()
             away.rename(scene.folder)
             await until_whole(address, 1)
+
+
+async def test_an_archive_of_a_later_version_is_left_alone(scene: Scene, tmp_path: Path) -> None:
+    manifest = Manifest("job", 5, 1, 2, "cluster", "q", "/l", "d", ())
+    data = manifest_bytes(manifest)
+    bucket = Bucket(str(scene.folder))
+    await bucket.put(manifest.name, data[:8] + struct.pack(">I", 2) + data[12:])
+    async with asyncio.timeout(90), manager(settings(scene, tmp_path)) as address:
+        scene.cluster.address = address
+        (a, _) = await scene.cluster.start("a", "b")
+        async with running(address) as driver, a.attach(commit_timeout_s=30) as client:
+            await client.commit(STORE, version(1), changelog_bytes(1), [])
+            await driver.report("job", 0, [StoreVersion(STORE, version(1))])
+            await until_error(address, "has format 2, and this Rhino reads 1: install a later version")
+    assert await manifest_names(bucket, "job") == [manifest.name]
 
 
 async def test_without_an_archive(tmp_path: Path) -> None:

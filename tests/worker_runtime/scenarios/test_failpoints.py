@@ -60,7 +60,7 @@ def test_no_point_is_left_out() -> None:
     # tests/rhino_core/test_failpoints.py; tests/handover_manager/service/test_service.py, tests/crashes;
     # tests/handover_manager/service/test_forget_crashes.py; tests/spark_connector/takeover/test_found.py
     # tests/query_evolution/modify/test_modifications.py; tests/query_evolution/client/test_new_checkpoints.py
-    # tests/spark/test_supervise.py; tests/worker_runtime/archiving/test_uploading.py
+    # tests/spark/test_supervise.py; tests/worker_runtime/archiving/test_uploading.py and test_s3.py
     others = (
         "journal.",
         "handover.",

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import shutil
 import signal
-import socket
-import sys
 from pathlib import Path
 
 import grpc
@@ -19,51 +15,14 @@ from rhino.client.overview import fetch_overview
 from rhino_core import failpoints
 from rhino_core.folder import MARK
 from rhino_core.ids import Epoch, StoreId, Version
-from tests.worker_runtime.cluster import ROOT, Cluster, Process, changelog_bytes
+from tests.worker_runtime.cluster import Cluster, Process, changelog_bytes
+from tests.worker_runtime.support.manager_process import ManagerProcess
 
 POINTS = [
     name
     for name in failpoints.NAMES
     if name.startswith(("journal.generation.", "journal.write.", "journal.raise_generation."))
 ]
-
-
-class Manager:
-    """`rhino manager` on one address, over several processes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.data_dir = folder / "journal"
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
-        self.process: asyncio.subprocess.Process | None = None
-
-    async def start(self, armed: str = "") -> None:
-        command = ["manager", "--data-dir", str(self.data_dir), "--listen", self.address, "--bootstrap"]
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "rhino.cli.main",
-            *command,
-            stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}", failpoints.VARIABLE: armed},
-        )
-
-    async def ready(self) -> None:
-        assert self.process is not None
-        assert self.process.stdout is not None
-        async with asyncio.timeout(20):
-            assert json.loads(await self.process.stdout.readline())
-
-    async def ended(self) -> int:
-        assert self.process is not None
-        async with asyncio.timeout(30):
-            return await self.process.wait()
-
-    async def kill(self) -> None:
-        if self.process is not None and self.process.returncode is None:
-            self.process.kill()
-            await self.process.wait()
 
 
 async def commit(writer: Process, store: StoreId) -> None:
@@ -87,7 +46,7 @@ async def epochs(address: str) -> dict[str, Epoch]:
 @pytest.mark.parametrize("point", POINTS)
 async def test_a_manager_that_dies_at_its_journal_goes_on(point: str, tmp_path: Path) -> None:
     first, second = StoreId("job", 0, 0, "default"), StoreId("job", 0, 1, "default")
-    manager = Manager(tmp_path)
+    manager = ManagerProcess(tmp_path)
     try:
         async with Cluster(tmp_path) as cluster:
             cluster.address = manager.address

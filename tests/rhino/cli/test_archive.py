@@ -1,0 +1,123 @@
+"""`rhino archive` on archives that are damaged, new, of another version, or not there."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from rhino.cli import exit_codes
+from rhino.cli.main import app
+from rhino_archive.bucket import Bucket
+from rhino_archive.claims import claim, claimed_by
+from rhino_core.errors import InvalidRequestError, PreconditionError, UnavailableError, UnknownError
+from tests.rhino_archive.support.damages import manifest_of_a_newer_format, pack_missing
+from tests.rhino_archive.support.planted import Planted, make
+from tests.worker_runtime.support.with_manager import manager, settings_of
+
+
+def rhino(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ("archive", *arguments))
+
+
+def told(*arguments: str) -> dict[str, Any]:
+    result = rhino(*arguments, "--json")
+    assert result.exit_code == exit_codes.OK, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    make(folder)
+    return folder
+
+
+@pytest.fixture
+def archive(made: Path, tmp_path: Path) -> Planted:
+    shutil.copytree(made, tmp_path / "archive")
+    return Planted(tmp_path / "archive")
+
+
+def test_a_query_that_has_just_begun_is_in_nobodys_way(archive: Planted) -> None:
+    """It has a claim, and no batch yet."""
+    asyncio.run(claim(Bucket(str(archive.folder)), "new", "cluster"))
+    url = str(archive.folder)
+    assert [one["batch_id"] for one in told("list", "--archive", url)["batches"]] == [8, 7]
+    queries = told("verify", "--archive", url)["queries"]
+    assert {job: (found["batches"], found["problems"]) for job, found in queries.items()} == {
+        "job": (2, []),
+        "new": (0, []),
+    }
+    with pytest.raises(UnknownError, match="has no batch of query 'new'"):
+        raise rhino("list", "--archive", url, "--job", "new").exception or AssertionError
+
+
+def test_damage_is_named_and_the_exit_code_says_so(archive: Planted) -> None:
+    pack = pack_missing(archive)
+    result = rhino("verify", "--archive", str(archive.folder))
+    assert result.exit_code == exit_codes.FAILED
+    assert pack in result.stdout.replace("\n", "")
+
+
+def test_an_archive_of_a_later_version_is_named(archive: Planted) -> None:
+    manifest_of_a_newer_format(archive)
+    for command in ("list", "verify"):
+        result = rhino(command, "--archive", str(archive.folder))
+        assert result.exit_code == exit_codes.FAILED
+        assert "has format 2, and this Rhino reads 1: install a later version" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "text"),
+    [
+        ("ftp://host/a", InvalidRequestError, "nothing serves ftp://"),
+        ("hdfs://host/a", InvalidRequestError, "mount HDFS"),
+        ("s3://key:hidden@bucket/a", InvalidRequestError, "belong in the environment"),
+        ("/none/such", UnavailableError, "there is no such folder"),
+    ],
+)
+def test_what_is_no_archive_is_refused(url: str, kind: type[Exception], text: str) -> None:
+    for command in (
+        ("list",),
+        ("verify",),
+        ("export", "--job", "job", "--to", "x"),
+        ("restore", "--job", "job", "--to", "x"),
+    ):
+        result = rhino(*command, "--archive", url)
+        assert isinstance(result.exception, kind), result
+        assert text in str(result.exception)
+        assert "hidden" not in f"{result.output}{result.exception}"
+
+
+def test_the_missing_extra_is_named(archive: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = builtins.__import__
+
+    def without(name: str, *more: Any) -> Any:
+        if name.partition(".")[0] == "obstore":
+            raise ImportError(name)
+        return imported(name, *more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    result = rhino("list", "--archive", str(archive.folder))
+    assert isinstance(result.exception, PreconditionError)
+    assert "pip install 'rhino-state[archive]'" in str(result.exception)
+
+
+@pytest.mark.parametrize("present", ['{"cluster": "former"}', "damaged"])
+async def test_a_claim_is_taken_over_though_it_is_damaged(archive: Planted, tmp_path: Path, present: str) -> None:
+    (archive.folder / "job" / "writer").write_text(present)
+    settings = replace(settings_of(tmp_path), archive=str(archive.folder))
+    async with manager(settings) as address:
+        result = await asyncio.to_thread(rhino, "claim", "--job", "job", "--yes", "--manager", address, "--json")
+        assert result.exit_code == exit_codes.OK, result.output
+        cluster = json.loads(result.stdout)["cluster"]
+    assert await claimed_by(Bucket(str(archive.folder)), "job") == cluster
