@@ -108,6 +108,7 @@ CALLS = {  # what the page says of a method for workers and the manager; the oth
     "CheckVersions": "versions",
     "Describe": "condition",
     "Archive": "archive versions",
+    "Drill": "restore them for drills",
 }
 
 
