@@ -12,7 +12,6 @@ import argparse
 import json
 import sys
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -34,10 +33,10 @@ def _run() -> None:
         work = Path(temporary).resolve()
         if arguments.part == "requests":
             sizes = (arguments.workers, arguments.partitions, arguments.changelog_bytes, arguments.seconds)
-            row = asdict(measure(work, *sizes))
+            row = measure(work, *sizes)
         else:
             with Console(stderr=True).status("starting") as status:
-                row = asdict(restore(Load(round(arguments.size * GB)), work, status.update))
+                row = restore(Load(round(arguments.size * GB)), work, status.update)
     table = Table("", arguments.part)
     for name, value in row.items():
         table.add_row(name.replace("_", " "), f"{value:,.3g}" if value < 100 else f"{value:,.0f}")

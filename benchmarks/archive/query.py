@@ -95,9 +95,7 @@ class Driver:
         """Reports the next batch. Returns its id."""
         batch = len(self._logged)
         self._logged.append(versions)
-        floors = [
-            common_pb2.Floor(version=store_version_to_pb(one)) for one in self._logged[max(0, batch - RETAINED)]
-        ]
+        floors = [common_pb2.Floor(version=store_version_to_pb(one)) for one in self._logged[max(0, batch - RETAINED)]]
         named = [store_version_to_pb(one) for one in versions]
         self._send(
             batch_logged=handover_pb2.BatchLogged(job=JOB, run_id=RUN, batch_id=batch, versions=named, floors=floors)

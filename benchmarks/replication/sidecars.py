@@ -66,9 +66,7 @@ def chain(folder: Path, members: int, key: str = "", options: Sequence[str] = ()
     connection.use(client_transport("", key))
     with Reaper() as reaper, tempfile.TemporaryDirectory(prefix="rhino-bench-") as sockets:
         try:
-            manager = start_manager(
-                folder / "manager", log_dir=folder, reaper=reaper, cluster_key=key, options=options
-            )
+            manager = start_manager(folder / "manager", log_dir=folder, reaper=reaper, cluster_key=key, options=options)
             processes.append(manager)
             address = wait_manager(manager)
             sidecars = []

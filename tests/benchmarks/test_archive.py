@@ -7,13 +7,13 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from urllib.request import Request, urlopen
 
 import pytest
 
 from benchmarks.archive import requests, restore
 from benchmarks.archive.requests import Mark
-from benchmarks.archive.store import BUCKET, s3
+from benchmarks.archive.store import URL, s3
+from rhino_archive.bucket import Bucket
 from rhino_core.errors import RhinoError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,15 +40,14 @@ def test_the_rate_of_a_restore_is_that_of_all_loads_together() -> None:
         restore.figures([], 100.0, 1)
 
 
-def test_the_store_counts_what_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_store_counts_what_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "before")
     with s3() as store:
-        before = store.seen()
-        url = f"http://127.0.0.1:{store.port}/{BUCKET}"
-        urlopen(Request(f"{url}/one", b"content", method="PUT")).close()
-        urlopen(f"{url}/one").close()
-        urlopen(f"{url}?list-type=2").close()
+        before, bucket = store.seen(), Bucket(URL)
+        await bucket.put("one", b"content")
+        assert await bucket.get("one") == b"content"
+        assert [one.name async for one in bucket.list("")] == ["one"]
         assert store.seen() - before == Counter({"put": 1, "get": 1, "list": 1, "bytes": len(b"content")})
 
 
