@@ -57,26 +57,6 @@ def packs_are_old_when_first_seen(patch: Patch) -> None:
     patch.setattr(keeping, "sweep", sweep)
 
 
-def age_by_the_newest_manifest(patch: Patch) -> None:
-    """A pack counts as without a name since the newest manifest was written, even if the query has rested since."""
-    original = Keeper.keep
-
-    async def keep(self: Keeper, job: str, newest: str = "") -> Any:
-        written = [one.changed async for one in self._bucket.list(f"{job}/batches/")]
-        now_ms = round(max(written).timestamp() * 1000) if written else 0
-
-        def sweep(packs: Iterable[str], named: Any, before: Mapping[str, int | None], noted_ms: int) -> Any:
-            packs = list(packs)
-            known_ms = dict.fromkeys(packs, now_ms)
-            return retention.sweep(packs, named, {**known_ms, **before}, now_ms)
-
-        with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(keeping, "sweep", sweep)
-            return await original(self, job, newest)
-
-    patch.setattr(Keeper, "keep", keep)
-
-
 def never_swept(patch: Patch) -> None:
     """The notes of the last sweep are not read."""
 
@@ -211,7 +191,6 @@ BUGS = [
     part_returned_before_its_last_pack,
     packs_deleted_at_once,
     packs_are_old_when_first_seen,
-    age_by_the_newest_manifest,
     never_swept,
     damaged_manifest_has_no_packs,
     newest_is_deleted,

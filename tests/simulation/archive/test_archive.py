@@ -16,7 +16,6 @@ SEEDS = 1000
 SEEDS_FOR_A_BUG = 100
 # Tried before the others, as the first seeds do not find these bugs.
 FINDS = {
-    "age_by_the_newest_manifest": 8,
     "damaged_manifest_has_no_packs": 5,
     "rounds_never_end": 15,
     "claim_is_read_once": 8,
