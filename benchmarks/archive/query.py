@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.replication.commits import LINEAGE, Writer
 from benchmarks.replication.sidecars import JOB, Client
@@ -68,7 +69,7 @@ class Driver:
         started = {"job": JOB, "run_id": RUN, "name": JOB, "location": "file:/benchmark"}
         self._send(query_started=handover_pb2.QueryStarted(**started, task_groups=[group]))
 
-    def _send(self, **event: object) -> None:
+    def _send(self, **event: Any) -> None:
         self._events.put_nowait(handover_pb2.DriverEvent(**event))
 
     async def run(self) -> None:

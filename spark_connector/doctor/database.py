@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rhino_core.errors import IntegrityError
 from spark_connector.doctor.tree import Tree
-from worker_runtime.verify.snapshot import MergedValuesError, SnapshotDatabase, lay_out, unzip
+from worker_runtime.verify.snapshot import SnapshotDatabase, UnprovenError, lay_out, unzip
 
 
 def problem(tree: Tree, folder: str, name: str) -> str:
@@ -29,7 +29,7 @@ def problem(tree: Tree, folder: str, name: str) -> str:
                 database.count()
             finally:
                 database.close()
-        except MergedValuesError:  # readable by Spark's merge operator only
+        except UnprovenError:  # readable by Spark's merge operator only
             return ""
         except IntegrityError as error:
             return str(error)

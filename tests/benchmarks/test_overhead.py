@@ -12,7 +12,7 @@ from benchmarks.overhead.subject import Batch, Subject
 def subject(name: str, durations: list[int]) -> Subject:
     batches = [Batch(i, ms, rows=100, commit_ms=4, rhino_commit_ms=3, state_rows=i) for i, ms in enumerate(durations)]
     used = [Reading(1.0, 0.5, disk_bytes=6_000_000, network_bytes=3_000_000)] * 2
-    return Subject(name, "count", 100, Path("/unused"), batches, used, rows=100 * len(durations))
+    return Subject(name, "count", 100, Path("/unused"), batches=batches, used=used, rows=100 * len(durations))
 
 
 def test_each_provider_is_compared_with_the_first() -> None:

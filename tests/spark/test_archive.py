@@ -168,8 +168,16 @@ def test_an_older_batch_can_be_read_and_becomes_a_new_query(archive: Path, tmp_p
 
         # Staging: another query goes on after the older batch, and the archived one after its newest.
         staged = Run(spark, run.query, tmp_path / "staged")
-        to, number = str(staged.checkpoint), str(older)
-        options = ("--batch", number, "--to", to, "--as-new-query", "--manager", cluster.manager, "--json")
+        options = (
+            "--batch",
+            str(older),
+            "--to",
+            str(staged.checkpoint),
+            "--as-new-query",
+            "--manager",
+            cluster.manager,
+            "--json",
+        )
         made = json.loads(rhino("archive", "export", "--job", job, *options))
         assert (made["source_job"], made["job"]) == (job, QueryCheckpoint(staged.checkpoint).job)
         assert made["job"] != job

@@ -20,7 +20,7 @@ def test_a_power_loss_leaves_no_empty_fact(tmp_path: Path, monkeypatch: pytest.M
         fsync(descriptor)
 
     folder = tmp_path / "restarts/answers"
-    monkeypatch.setattr(facts.os, "fsync", file)
+    monkeypatch.setattr("os.fsync", file)
     monkeypatch.setattr(facts, "sync_folder", lambda one: synced.append(str(one.relative_to(tmp_path))))
     assert facts.create_fact(folder, 1, "text")
     assert synced == [".", "restarts", "file", "restarts/answers"]
