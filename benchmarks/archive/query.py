@@ -63,11 +63,13 @@ class Driver:
         )
         self._send(hello=hello)
         for number, host in enumerate(hosts):
-            executor = {"executor_id": str(number), "host": host, "worker_id": f"worker-{number}"}
-            self._send(executor_changed=handover_pb2.ExecutorChanged(**executor))
+            executor = handover_pb2.ExecutorChanged(executor_id=str(number), host=host, worker_id=f"worker-{number}")
+            self._send(executor_changed=executor)
         group = handover_pb2.TaskGroup(task_group=OPERATOR, operators=[OPERATOR], partitions=partitions)
-        started = {"job": JOB, "run_id": RUN, "name": JOB, "location": "file:/benchmark"}
-        self._send(query_started=handover_pb2.QueryStarted(**started, task_groups=[group]))
+        started = handover_pb2.QueryStarted(
+            job=JOB, run_id=RUN, name=JOB, location="file:/benchmark", task_groups=[group]
+        )
+        self._send(query_started=started)
 
     def _send(self, **event: Any) -> None:
         self._events.put_nowait(handover_pb2.DriverEvent(**event))
