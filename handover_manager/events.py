@@ -173,10 +173,14 @@ class GroupChanged:
 
 @dataclass(frozen=True, slots=True)
 class DrainBegun:
-    """A user has marked the worker. The replication manager has journalled the mark."""
+    """A user has marked the worker. The replication manager has journalled the mark.
+
+    `notice_s`: the worker leaves in so many seconds, whatever happens. 0: it waits.
+    """
 
     worker: str
     by: str = ""
+    notice_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterable
 from typing import NamedTuple, assert_never
@@ -178,19 +179,17 @@ class HandoverCore:
         """
         settled, running = now >= self._settled_at, self._runs.running(now - SETTLE_S)
         active = self.handovers.active()
-        return drain_state(worker, running, active, self.view, self.jobs.name_of, remains, settled=settled)
+        state = drain_state(worker, running, active, self.view, self.jobs.name_of, remains, settled=settled)
+        mark = self.history.newest(history.DRAIN, worker=worker) if state.draining else None
+        if mark is None or not mark.leaves_ms:
+            return state
+        return dataclasses.replace(state, leaves_in_s=max(mark.leaves_ms / 1000 - (now + self._offset_s), 0.0))
 
-    def plan_drain(self, request: Request, drain: Drain, *, now: float) -> bool:
-        """Whether a handover has to move anything off the worker. Changes nothing.
-
-        Raises the errors of `plan`, and TooFewWorkersError if the other workers cannot take the copies of this one.
-        """
+    def check_drain(self, request: Request, drain: Drain, *, now: float) -> None:
+        """Raises the errors of `plan`, and TooFewWorkersError if the other workers cannot take this one's copies."""
         check_enough(drain.worker, self.view)
-        try:
+        with contextlib.suppress(AlreadyThereError):
             self.plan(request, now=now)
-        except AlreadyThereError:  # everything there is moving already, or nothing is there
-            return False
-        return True
 
     def explain(self, name: str, virtual_node: str) -> Explanation:
         """Explains the place of a virtual node.
@@ -250,8 +249,8 @@ class HandoverCore:
                 if event.error is not None:
                     self._again_at = now + AGAIN_S
                 return self._execution.group_changed(event, self.view, now)
-            case ev.DrainBegun(worker, by):
-                return self.history.add(now, ActionRecord(history.DRAIN, by, worker=worker))
+            case ev.DrainBegun(worker, by, notice_s):
+                return self._drain_begun(worker, by, notice_s, now)
             case ev.DrainEnded(worker, by):
                 ended = self.history.add(now, ActionRecord(history.UNDRAIN, by, worker=worker))
                 return [*self._execution.shorten(worker, self.view), *ended]
@@ -306,6 +305,18 @@ class HandoverCore:
         effects = self._runs.batch_logged(event, now)
         if effects and not event.repeated:
             self.adaptation.batch_logged(event)
+        return effects
+
+    def _drain_begun(self, worker: str, by: str, notice_s: float, now: float) -> list[ev.Effect]:
+        """A worker with notice is the target of no handover any more, as far as these can be cancelled."""
+        leaves_ms = round((now + notice_s + self._offset_s) * 1000) if notice_s else 0
+        detail = f"leaves in {duration(notice_s)}" if notice_s else ""
+        action = ActionRecord(history.DRAIN, by, worker=worker, detail=detail, leaves_ms=leaves_ms)
+        effects = self.history.add(now, action)
+        arriving = self.handovers.arriving().get(worker)
+        if notice_s and arriving is not None:
+            with contextlib.suppress(PreconditionError):  # its last marker is set
+                effects += self._execution.cancel(arriving, self.view, now)
         return effects
 
     def _forget(self, event: ev.ForgetRequested, now: float) -> list[ev.Effect]:

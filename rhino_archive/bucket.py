@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import functools
 import os
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rhino_core.archive_url import SCHEMES, check_url
 from rhino_core.errors import (
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 REQUEST_S = 60.0
 ANSWER_S = 3600.0  # of a request with its answer
 RETRIES, RETRY_S = 4, 30.0  # of a request that was throttled, cut off, or failed inside the store
+REQUESTS = ("put", "get", "list", "delete")  # kinds
 PAGE = 1000  # objects in an answer to one request to list
 
 _DELETED_AT_ONCE = {"s3": 1000, "az": 256}  # by one request; one by the others
@@ -82,7 +82,7 @@ class Bucket:
     def __init__(self, url: str) -> None:
         """Raises InvalidRequestError for a URL that nothing serves, and PreconditionError without the library."""
         self.url = check_url(url)
-        # Of our calls, by kind: put, get, list, delete. The library's own repetitions are not in them.
+        # Of our calls, by kind (REQUESTS). The library's own repetitions are not in them.
         self.requests = Counter[str]()
         self.sent_bytes = self.received_bytes = 0
         try:
@@ -255,11 +255,27 @@ def _cause(text: str) -> str:
     return " ".join(head.split())[:250] + (f" ({why})" if why and why not in head else "")
 
 
-@functools.cache
-def _bucket(url: str) -> Bucket:
-    return Bucket(url)
+_BUCKETS: dict[str, Bucket] = {}
 
 
 def bucket(url: str) -> Bucket:
     """The one bucket of this process for a URL: so its requests are counted once. Raises as Bucket does."""
-    return _bucket(check_url(url))
+    url = check_url(url)
+    if url not in _BUCKETS:
+        _BUCKETS[url] = Bucket(url)
+    return _BUCKETS[url]
+
+
+class Used(NamedTuple):
+    """Requests of this process since its start, by kind (REQUESTS), and bytes."""
+
+    requests: Mapping[str, int]
+    sent_bytes: int
+    received_bytes: int
+
+
+def used() -> Used:
+    """By all buckets of `bucket()`."""
+    found = _BUCKETS.values()
+    requests = {kind: sum(one.requests[kind] for one in found) for kind in REQUESTS}
+    return Used(requests, sum(one.sent_bytes for one in found), sum(one.received_bytes for one in found))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -64,6 +64,31 @@ class AuditMetrics(Collector):
         )
         lines.add_metric([], self._missing())
         yield lines
+
+
+class ArchiveMetrics(Collector):
+    """`used` returns requests by kind, and bytes sent and received, since the start. Requests are paid."""
+
+    def __init__(self, registry: CollectorRegistry, used: Callable[[], tuple[Mapping[str, int], int, int]]) -> None:
+        self._used = used
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        by_kind, sent, received = self._used()
+        requests = CounterMetricFamily(
+            "rhino_archive_requests", "Requests of this process to the archive, without repeated ones", labels=["kind"]
+        )
+        for kind, number in by_kind.items():
+            requests.add_metric([kind], number)
+        yield requests
+        moved = CounterMetricFamily(
+            "rhino_archive_bytes",
+            "Bytes that this process has written to and read from the archive",
+            labels=["direction"],
+        )
+        moved.add_metric(["sent"], sent)
+        moved.add_metric(["received"], received)
+        yield moved
 
 
 @contextlib.asynccontextmanager

@@ -196,7 +196,12 @@ class SidecarSettings:
     ] = 4
     archive_bytes_per_s: Annotated[
         int,
-        Setting("Bandwidth of uploads to the archive, in MiB/s. 0: no limit.", NOT_NEGATIVE, "archive_mb_per_s", MIB),
+        Setting(
+            "Bandwidth of uploads to the archive and of restore drills, in MiB/s. 0: no limit.",
+            NOT_NEGATIVE,
+            "archive_mb_per_s",
+            MIB,
+        ),
     ] = 0
     spark_local_dir: Annotated[
         str,
@@ -351,6 +356,10 @@ class ManagerSettings:
     archive_every_s: Annotated[
         float, Setting("A logged batch goes to the archive at most every so many seconds.", POSITIVE)
     ] = 10.0
+    archive_drill_every_s: Annotated[
+        float,
+        Setting("A part of an archived batch is restored and compared every so many seconds. 0: never.", NOT_NEGATIVE),
+    ] = 300.0
     archive_keep: Annotated[
         str,
         Setting(

@@ -27,9 +27,39 @@ class ArchivedQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class DrillCounts:
+    """Restore drills since the start of the manager: one every `every_s` seconds; 0: none.
+
+    `unproven`: only Spark can read the content; all bytes were right. `not_run`: they could not be tried; `why`: the
+    newest one. `passed_age_s`: seconds since the last passed one, or since the first archived batch if none has passed;
+    None: no batch is archived. `failures`: of groups, until a later drill of the group passes.
+    """
+
+    every_s: float = 0.0
+    passed: int = 0
+    unproven: int = 0
+    failed: int = 0
+    not_run: int = 0
+    passed_age_s: float | None = None
+    failures: tuple[str, ...] = ()
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Archive:
-    """`url` is empty if there is no archive. `cluster`: id of this cluster in the archive."""
+    """`url` is empty if there is no archive. `cluster`: id of this cluster in the archive.
+
+    `every_s`: seconds between two archived batches of a query. `keep`: batches that stay, as in --archive-keep.
+    `error`: why the archive has stopped; empty: it works.
+    """
 
     url: str
     cluster: str
     queries: tuple[ArchivedQuery, ...]
+    every_s: float = 0.0
+    keep: str = ""
+    error: str = ""
+    drills: DrillCounts = DrillCounts()
+
+
+NO_ARCHIVE = Archive("", "", ())

@@ -199,7 +199,8 @@ class DrainView:
     """State of a drain. `blockers` are the reasons why the worker cannot be removed yet, as text.
 
     `virtual_nodes` and `groups` are the numbers of blocking ones. `staying` is the number of virtual nodes with this
-    desired worker and without a handover away from it.
+    desired worker and without a handover away from it. `leaves_in_s`: seconds until a worker with notice leaves,
+    0 from then on. None: it waits.
     """
 
     worker: str
@@ -209,10 +210,17 @@ class DrainView:
     groups: int
     handover_id: str
     staying: int
+    leaves_in_s: float | None = None
 
     @property
     def safe_to_remove(self) -> bool:
         return self.draining and not self.blockers
+
+    @property
+    def headline(self) -> str:
+        """The state in one line, for people."""
+        leaves = "" if self.leaves_in_s is None else f" leaves in {self.leaves_in_s:.0f} s"
+        return f"worker {self.worker}{leaves}: {'' if self.safe_to_remove else 'not '}safe to remove"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from rhino_core.errors import IntegrityError, InvalidRequestError, PreconditionE
 from rhino_core.foreign import numbers, read_json, read_text, reading
 from rhino_core.ids import StoreId, StoreVersion, Version
 from spark_connector.conf import STREAMING
-from spark_connector.query_logs import CommittedBatch, Logged, QueryLogs
+from spark_connector.query_logs import CommittedBatch, Logged, QueryLogs, commit_entry
 
 PROVIDER_KEY = f"{STREAMING}.stateStore.providerClass"
 FORMAT_KEY = f"{STREAMING}.stateStore.checkpointFormatVersion"
@@ -66,16 +66,7 @@ class QueryCheckpoint:
         """Reads an entry of the commit log. Without checkpoint ids, as in format 1, `ids` is empty."""
         path = self.folder / "commits" / str(batch)
         with reading(f"commit log entry {path}"):
-            version, _, body = _text(path).partition("\n")
-            if version.strip() not in ("v1", "v2", "v3"):
-                raise ValueError(f"version of the log {version!r}, expected v1, v2 or v3")
-            named = json.loads(body).get("stateUniqueIds") or {} if version.strip() != "v1" else {}
-            ids = {
-                (int(operator), partition): tuple(str(store) for store in stores or ())
-                for operator, partitions in sorted(named.items(), key=lambda item: int(item[0]))
-                for partition, stores in enumerate(partitions)
-            }
-        return CommittedBatch(batch, ids)
+            return commit_entry(batch, _text(path))
 
     def logs(self) -> QueryLogs:
         """Reads both logs."""

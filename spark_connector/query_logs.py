@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -36,3 +37,21 @@ class Logged:
 def rows_of(entry: bytes) -> tuple[bytes, ...]:
     """Returns the part of an offset log entry that names rows: the offsets of each source."""
     return tuple(entry.rstrip().split(b"\n")[2:])
+
+
+def commit_entry(batch: int, text: str) -> CommittedBatch:
+    """Returns an entry of the commit log. Without checkpoint ids, as in format 1, `ids` is empty.
+
+    Raises ValueError, or another error of a parser, for damaged content.
+    """
+    version, _, body = text.partition("\n")
+    if version.strip() not in ("v1", "v2", "v3"):
+        raise ValueError(f"version of the log {version!r}, expected v1, v2 or v3")
+    fields = json.loads(body or "{}")
+    named = fields.get("stateUniqueIds") or {} if version.strip() != "v1" else {}
+    ids = {
+        (int(operator), partition): tuple(str(store) for store in stores or ())
+        for operator, partitions in sorted(named.items(), key=lambda item: int(item[0]))
+        for partition, stores in enumerate(partitions)
+    }
+    return CommittedBatch(batch, ids)

@@ -8,8 +8,9 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from rhino_archive.bucket import used
 from rhino_core.ids import DiskState, FileKind, Source
-from rhino_core.metrics import LATENCY_BUCKETS_S, AuditMetrics
+from rhino_core.metrics import LATENCY_BUCKETS_S, ArchiveMetrics, AuditMetrics
 from worker_runtime.node import Node
 from worker_runtime.protocol.copies.preparing import PrepareState
 from worker_runtime.push.core.records import KINDS
@@ -55,6 +56,7 @@ class SidecarMetrics(Collector):
         self._statistics.on_commit, self._statistics.on_prepare = self._committed, self._prepared
         self._registry.register(self)
         AuditMetrics(self._registry, lambda: self._node.audit.missing_total)
+        ArchiveMetrics(self._registry, used)
 
     def _committed(self, record: CommitRecord) -> None:
         self._commits.labels(record.kind.value).observe(record.duration_ms / 1000)

@@ -17,6 +17,7 @@ from rhino_core.security.audit import AuditLog
 from rhino_core.security.transport import Transport
 from rhino_core.settings import SidecarSettings
 from rhino_pb import peer_pb2_grpc, sidecar_pb2_grpc
+from worker_runtime.archiving.drilling import Driller
 from worker_runtime.archiving.loading import Loader
 from worker_runtime.archiving.uploading import Uploader
 from worker_runtime.checks import CopiesCheck, SidecarChecks, report
@@ -116,7 +117,8 @@ class Node:
         self._listener = PushListener(receiver, settings.listen_host, settings.push_port, encryption, transport)
         brancher = Brancher(self.replication, self.manager)
         uploader = Uploader(self.replication, self._peers.turns, settings.archive_bytes_per_s)
-        answers = Answers(describer, self.scrubber, brancher, uploader)
+        driller = Driller(self.replication, uploader.pace)
+        answers = Answers(describer, self.scrubber, brancher, uploader, driller)
         callers = Callers(self.replication, directory, self.manager.may_use)
         peer = PeerService(
             self.replication, directory, callers, self._listener, answers, statistics, settings.chunk_bytes

@@ -2,12 +2,13 @@
 
 `direct`: half of a worker's virtual nodes to a worker without any of their state (r = 0). `assisted`: to one with a
 replica (r = 1). `stock`: Spark's own provider with the query checkpoint on a local path, and its smallest planned move:
-one executor is decommissioned, with all its partitions. `all_at_once`, `batched` (two a step), `fluid`, `matched`: half
-of a worker's virtual nodes as `assisted`, in the steps of this strategy, with eighteen on three workers; `stock-many`
-as `stock`, with as many. `scale_in-...`: the two of four workers with most of twelve virtual nodes are emptied so (r =
-1), and copies of all their state are made. With some subjects a cluster makes several moves, one after the other. The
-first is in executors a minute old: the JIT compiler is not done with their code. Files to be loaded are in the page
-cache, Spark settings as in benchmarks.recovery. Compare subjects within a run, scale-ins among themselves.
+one executor is decommissioned, with all its partitions. `decommission`: the same with Rhino (r = 1). `all_at_once`,
+`batched` (two a step), `fluid`, `matched`: half of a worker's virtual nodes as `assisted`, in the steps of this
+strategy, with eighteen on three workers; `stock-many` as `stock`, with as many. `scale_in-...`: the two of four workers
+with most of twelve virtual nodes are emptied so (r = 1), and copies of all their state are made. With some subjects a
+cluster makes several moves, one after the other. The first is in executors a minute old: the JIT compiler is not done
+with their code. Files to be loaded are in the page cache, Spark settings as in benchmarks.recovery. Compare subjects
+within a run, scale-ins among themselves.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _DECOMMISSION = {"spark.decommission.enabled": "true"}
 _SETTINGS = {
     "direct": {"spark.rhino.replicationFactor": "0"},
     "assisted": {"spark.rhino.replicationFactor": "1"},
+    "decommission": _DECOMMISSION | {"spark.rhino.replicationFactor": "1"},
     "stock": _DECOMMISSION,
     "stock-many": _DECOMMISSION,
 }
@@ -41,7 +43,7 @@ _KINDS = {"direct": MoveKind.DIRECT, "assisted": MoveKind.CHECKPOINT_ASSISTED}
 _STRATEGIES = {kind.value: Strategy(kind, batch_size=BATCHED if kind is Kind.BATCHED else 1) for kind in Kind}
 _SCALE_INS = {f"scale_in-{name}": strategy for name, strategy in _STRATEGIES.items()}
 # After one move the former worker has a replica, two workers are empty, or Spark has most partitions in few places.
-_ONCE = ("direct", "stock", "stock-many", *_SCALE_INS)
+_ONCE = ("direct", "decommission", "stock", "stock-many", *_SCALE_INS)
 
 
 def _measure(moves: int, subject: str, load: Load, folder: Path, say: Say) -> list[Moved]:

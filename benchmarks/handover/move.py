@@ -61,6 +61,12 @@ class Moved:
         return self.switch_median - self.steady_batch
 
     @property
+    def longest_ratio(self) -> float:
+        """The time of the longest batch from the request on over the time of a steady one."""
+        asked_ms = self.events[0].started_ms
+        return max(b.duration_ms for b in self.batches if b.ended_ms > asked_ms) / self.steady_batch
+
+    @property
     def ratio(self) -> float:
         """The time of a switching batch over the time of a steady one."""
         return self.switch_median / self.steady_batch

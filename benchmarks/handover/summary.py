@@ -18,8 +18,8 @@ _FIGURES = (
 )
 _COLUMNS = (
     *("state GB", "subject", "moves", "partitions", "steps", "steady", "during", "switch", "switch / steady"),
-    *("highest", "longest switch", "added pause", "after", "total", "MB before switch", "MB at switch"),
-    *("Prepare", "fetching", "open", "loading", "replayed"),
+    *("highest", "longest / steady", "longest switch", "added pause", "after", "total"),
+    *("MB before switch", "MB at switch", "Prepare", "fetching", "open", "loading", "replayed"),
 )
 _PHASES = ("scheduled", "prepared", "loaded", "next_batch")
 
@@ -33,6 +33,7 @@ def summarise(results: Sequence[Moved]) -> list[Row]:
         row |= {name: statistics.median(getattr(r, name) for r in mine) for name in _FIGURES}
         ratios = [r.ratio for r in mine]
         row |= {"switch_ratio": statistics.median(ratios), "switch_ratio_max": max(ratios)}
+        row["longest_ratio"] = statistics.median(r.longest_ratio for r in mine)
         rows.append(row)
     return sorted(rows, key=lambda row: (row["state_bytes"], row["subject"]))
 
@@ -47,7 +48,7 @@ def table(rows: Sequence[Row]) -> Table:
             f"{row['moves']}",
             *(f"{row[name]:g}" for name in ("partitions", "steps")),
             *(f"{row[name]:.0f}" for name in ("steady_batch", "during_batch", "switch_median")),
-            *(f"{row[name]:.2f}" for name in ("switch_ratio", "switch_ratio_max")),
+            *(f"{row[name]:.2f}" for name in ("switch_ratio", "switch_ratio_max", "longest_ratio")),
             *(f"{row[name]:.0f}" for name in ("switch_batch", "added_pause", "after_batch")),
             f"{row['total'] / 1000:.1f} s",
             *(f"{row[name] / 1e6:.0f}" for name in ("bytes_before_switch", "bytes_at_switch")),

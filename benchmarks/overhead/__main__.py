@@ -2,12 +2,14 @@
 
 Spark's own RocksDB provider, with its checkpoint on the local disk, beside Rhino's with the same settings, on one
 cluster. For each setting of Rhino both run in the same session, in alternating slices; the first two batches of a slice
-do not count, nor does the first slice of each. Compare the ratios, and absolute figures only within a run.
+do not count, nor does the first slice of each. Compare the ratios, and absolute figures only within a run. With
+`--archive`, a third subject is archived to a folder, as often as by default.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import tempfile
@@ -17,12 +19,13 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.burning import PROCESSES, burning
 from benchmarks.command import folder, main, show
 from benchmarks.overhead.loads import LOADS
 from benchmarks.overhead.report import Row, rows_of, table
 from benchmarks.overhead.resources import peaks
-from benchmarks.overhead.subject import PROVIDERS, Subject
-from rhino.testing import LocalCluster
+from benchmarks.overhead.subject import ARCHIVED, PROVIDERS, Subject
+from rhino.testing import ClusterShape, LocalCluster
 from spark_connector.query_checkpoint import PROVIDER_KEY
 from workloads.machine import machine
 
@@ -45,8 +48,13 @@ def _run() -> None:
     report["machine"] = machine()
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="rhino-overhead-", dir=arguments.dir) as temporary:
-        folder = Path(temporary)
-        with LocalCluster(folder / "cluster", workers=arguments.workers) as cluster:
+        folder = Path(temporary).resolve()
+        shape = ClusterShape()
+        if arguments.archive:
+            (folder / "archive").mkdir()
+            shape = ClusterShape(manager_options=("--archive", str(folder / "archive")))
+        beside = burning() if arguments.busy else contextlib.nullcontext()
+        with LocalCluster(folder / "cluster", workers=arguments.workers, shape=shape) as cluster, beside:
             for setting in arguments.settings:
                 for found in _measure(cluster, setting, folder / setting, arguments, console):
                     rows += found
@@ -71,7 +79,9 @@ def _measure(
     spark = cluster.session(f"overhead {setting}", conf | SETTINGS[setting])
     try:
         for load in arguments.loads:
-            subjects = [Subject(name, load, arguments.rows_per_batch, folder) for name in PROVIDERS]
+            names = (*PROVIDERS, ARCHIVED) if arguments.archive else tuple(PROVIDERS)
+            archive = str(folder.with_name("archive")) if arguments.archive else ""
+            subjects = [Subject(name, load, arguments.rows_per_batch, folder, archive) for name in names]
             console.print(f"{setting} {load}: warming up")
             for subject in subjects:  # the JVMs load and compile the query's classes: nobody's batches pay for it
                 subject.run(spark, cluster, arguments.batches, counted=False)
@@ -94,6 +104,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--loads", nargs="+", choices=tuple(LOADS), default=tuple(LOADS))
     parser.add_argument("--settings", nargs="+", choices=tuple(SETTINGS), default=tuple(SETTINGS))
+    parser.add_argument("--archive", action="store_true", help="a third subject: rhino with an archive")
+    parser.add_argument("--busy", action="store_true", help=f"beside {PROCESSES} burning processes")
     parser.add_argument("--dir", type=folder, help="where to work")
     parser.add_argument("--json", type=Path, help="write all results there")
     return parser.parse_args()

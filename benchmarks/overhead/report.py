@@ -17,9 +17,9 @@ class Row:
     first third.
 
     `ratio_p50`: the median over the stock provider's in the same session; `growth_ratio`: the same of growth.
-    Processor, disk and network are per million rows; `cpu_ratio`: Spark's and Rhino's processor time together over
-    Spark's alone with the stock provider (the daemons idle beside the stock provider). Peaks are of the session so far,
-    and common to both providers.
+    `ratio_rhino`: the median over that of the subject "rhino", which has no archive. Processor, disk, network and
+    archive are per million rows; `cpu_ratio`: Spark's and Rhino's processor time together over Spark's alone with the
+    stock provider (the daemons idle beside the stock provider). Peaks are of the session so far, and common to all.
     """
 
     setting: str
@@ -29,6 +29,7 @@ class Row:
     p50_ms: float
     p99_ms: float
     ratio_p50: float
+    ratio_rhino: float
     growth: float
     growth_ratio: float
     commit_p50_ms: float
@@ -40,18 +41,19 @@ class Row:
     cpu_ratio: float
     disk_mb: float
     network_mb: float
+    archive_mb: float
     state_rows: int
     peak_executor_mb: float
     peak_sidecar_mb: float
 
 
 def rows_of(setting: str, subjects: Sequence[Subject], executor_bytes: int, sidecar_bytes: int) -> list[Row]:
-    """The others are compared with `subjects[0]`."""
-    stock = subjects[0]
-    return [_row(setting, subject, stock, executor_bytes / 1e6, sidecar_bytes / 1e6) for subject in subjects]
+    """`subjects`: stock, rhino, and perhaps others. All are compared with the first two."""
+    return [_row(setting, subject, subjects, executor_bytes / 1e6, sidecar_bytes / 1e6) for subject in subjects]
 
 
-def _row(setting: str, subject: Subject, stock: Subject, executor_mb: float, sidecar_mb: float) -> Row:
+def _row(setting: str, subject: Subject, subjects: Sequence[Subject], executor_mb: float, sidecar_mb: float) -> Row:
+    stock, rhino = subjects[0], subjects[min(1, len(subjects) - 1)]
     durations = [batch.duration_ms for batch in subject.batches]
     commits = [batch.commit_ms for batch in subject.batches]
     millions = subject.rows / 1e6
@@ -63,6 +65,7 @@ def _row(setting: str, subject: Subject, stock: Subject, executor_mb: float, sid
         p50_ms=statistics.median(durations),
         p99_ms=_percentile(durations, 0.99),
         ratio_p50=statistics.median(durations) / statistics.median(b.duration_ms for b in stock.batches),
+        ratio_rhino=statistics.median(durations) / statistics.median(b.duration_ms for b in rhino.batches),
         growth=growth(subject.batches),
         growth_ratio=growth(subject.batches) / growth(stock.batches),
         commit_p50_ms=statistics.median(commits),
@@ -74,6 +77,7 @@ def _row(setting: str, subject: Subject, stock: Subject, executor_mb: float, sid
         cpu_ratio=_cpu_ratio(subject, stock),
         disk_mb=sum(used.disk_bytes for used in subject.used) / 1e6 / millions,
         network_mb=sum(used.network_bytes for used in subject.used) / 1e6 / millions,
+        archive_mb=sum(used.archive_bytes for used in subject.used) / 1e6 / millions,
         state_rows=subject.batches[-1].state_rows,
         peak_executor_mb=executor_mb,
         peak_sidecar_mb=sidecar_mb,
@@ -101,16 +105,17 @@ def _percentile(values: Sequence[float], share: float) -> float:
 
 def table(rows: Sequence[Row]) -> Table:
     columns = (
-        *("setting", "load", "provider", "p50 ms", "p99 ms", "x stock", "growth", "x stock", "commit p50 ms", "p99"),
-        *("until copies", "rows/s", "CPU s/M Spark", "daemons", "x stock", "disk MB/M", "network", "state rows"),
+        *("setting", "load", "provider", "p50 ms", "p99 ms", "x stock", "x rhino", "growth", "x stock"),
+        *("commit p50 ms", "p99", "until copies", "rows/s", "CPU s/M Spark", "daemons", "x stock"),
+        *("disk MB/M", "network", "archive", "state rows"),
     )
     shown = Table(*columns)
     for r in rows:
         shown.add_row(
             *(r.setting, r.load, r.provider, f"{r.p50_ms:.0f}", f"{r.p99_ms:.0f}", f"{r.ratio_p50:.2f}"),
-            *(f"{r.growth:.2f}", f"{r.growth_ratio:.2f}", f"{r.commit_p50_ms:.0f}", f"{r.commit_p99_ms:.0f}"),
-            *(f"{r.rhino_commit_p50_ms:.0f}", f"{r.rows_per_s:,.0f}", f"{r.spark_cpu_s:.2f}"),
-            *(f"{r.daemons_cpu_s:.2f}", f"{r.cpu_ratio:.2f}", f"{r.disk_mb:.0f}", f"{r.network_mb:.0f}"),
-            f"{r.state_rows:,}",
+            *(f"{r.ratio_rhino:.2f}", f"{r.growth:.2f}", f"{r.growth_ratio:.2f}"),
+            *(f"{r.commit_p50_ms:.0f}", f"{r.commit_p99_ms:.0f}", f"{r.rhino_commit_p50_ms:.0f}"),
+            *(f"{r.rows_per_s:,.0f}", f"{r.spark_cpu_s:.2f}", f"{r.daemons_cpu_s:.2f}", f"{r.cpu_ratio:.2f}"),
+            *(f"{r.disk_mb:.0f}", f"{r.network_mb:.0f}", f"{r.archive_mb:.0f}", f"{r.state_rows:,}"),
         )
     return shown

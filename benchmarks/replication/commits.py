@@ -20,7 +20,7 @@ from benchmarks.replication.sidecars import JOB, Chain, Client, attached, chain
 from benchmarks.replication.source import Source
 from benchmarks.replication.throughput import PARTITIONS, push
 from benchmarks.usage import Meter
-from rhino_core.ids import StoreId, Version
+from rhino_core.ids import StoreId, StoreVersion, Version
 
 LATENCY_BYTES, RATE_BYTES = 64 * 1024, 4 * 1024
 LINEAGE = 10  # changelogs of a store from one snapshot to the next, as with Spark's default
@@ -71,7 +71,7 @@ class Writer:
     async def commit(self) -> float:
         """One changelog; returns how long it took, in milliseconds, from making its file to the answer."""
         if len(self._lineage) == LINEAGE:
-            self._lineage = [await self._client.snapshot(self._store, (), self._lineage[-1])]
+            self._lineage = [await self._snapshot()]
             self.commits += 1
         version = Version(self._newest + 1, os.urandom(16).hex())
         started = time.perf_counter()
@@ -80,6 +80,14 @@ class Writer:
         self._lineage.append(version)
         self.commits += 1
         return took_ms
+
+    async def _snapshot(self) -> Version:
+        return await self._client.snapshot(self._store, (), self._lineage[-1])
+
+    @property
+    def newest(self) -> StoreVersion:
+        """The last version. There is one."""
+        return StoreVersion(self._store, self._lineage[-1])
 
     @property
     def _newest(self) -> int:

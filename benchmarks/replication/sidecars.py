@@ -56,17 +56,17 @@ class Chain:
 
 
 @contextlib.contextmanager
-def chain(folder: Path, members: int, key: str = "") -> Iterator[Chain]:
+def chain(folder: Path, members: int, key: str = "", options: Sequence[str] = ()) -> Iterator[Chain]:
     """A manager and `members` sidecars; everything ends with the context.
 
-    `key`: the path of the key for their certificates; empty: everything is plain.
+    `key`: the path of the key for their certificates; empty: everything is plain. `options`: of `rhino manager`.
     """
     folder.mkdir(parents=True)
     processes: list[Process] = []
     connection.use(client_transport("", key))
     with Reaper() as reaper, tempfile.TemporaryDirectory(prefix="rhino-bench-") as sockets:
         try:
-            manager = start_manager(folder / "manager", log_dir=folder, reaper=reaper, cluster_key=key)
+            manager = start_manager(folder / "manager", log_dir=folder, reaper=reaper, cluster_key=key, options=options)
             processes.append(manager)
             address = wait_manager(manager)
             sidecars = []
@@ -116,11 +116,17 @@ class Client:
         Path(self._info.inbox, name).write_bytes(content)
         await self._commit(store, f"{version}.changelog", name, lineage)
 
-    async def snapshot(self, store: StoreId, files: Sequence[Path], version: Version | None = None) -> Version:
-        """Commits data files and then their zip, until enough members hold all of it. By default version 1."""
+    async def snapshot(
+        self, store: StoreId, files: Sequence[Path], version: Version | None = None, names: list[str] | None = None
+    ) -> Version:
+        """Commits data files and then their zip, until enough members hold all of it. By default version 1.
+
+        `names`: data files of former snapshots that the zip names, too. Those of `files` are added.
+        """
         version = version or Version(1, uuid.uuid4().hex)
+        names = [] if names is None else names
         limit = asyncio.Semaphore(ADDS_AT_ONCE)
-        names = await asyncio.gather(*(self._add(store, version.version, path, limit) for path in files))
+        names += await asyncio.gather(*(self._add(store, version.version, path, limit) for path in files))
         zip_name = uuid.uuid4().hex
         Path(self._info.inbox, zip_name).write_bytes(_zip_naming(names))
         await self._commit(store, f"{version}.zip", zip_name, ())

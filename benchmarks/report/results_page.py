@@ -19,6 +19,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "A change of a running query": ("modify", "restart", "branch", "shadow", "restructure"),
     "Plans of placement": ("planning", "correlation", "adaptation", "balance"),
     "The manager": ("manager",),
+    "The archive": ("archive",),
     "How fast state travels": ("replication",),
     "What replication costs a query that nothing happens to": ("overhead",),
     "Why the data path is built this way": ("allocation",),

@@ -13,11 +13,13 @@ from typing import Any, assert_never
 import grpc.aio
 
 from handover_manager.archive import events as ev
-from handover_manager.archive.keeping import Keeper
+from handover_manager.archive.drilling import drill
+from handover_manager.archive.drills import Drills
 from handover_manager.archive.machine import ArchivedQuery, ArchiveMachine
 from handover_manager.view import ClusterView
 from rhino_archive.bucket import Bucket, bucket
 from rhino_archive.claims import claim, require_claim
+from rhino_archive.keeping import Keeper
 from rhino_archive.manifest import Manifest, manifest_bytes, part_of
 from rhino_archive.reading import manifest_names, read_manifest
 from rhino_archive.retention import retention_of
@@ -30,7 +32,8 @@ from rhino_core.rpc.gate import checked
 from rhino_core.rpc.status import error_of
 from rhino_core.runner import Runner
 from rhino_core.security.transport import Transport
-from rhino_model.archives import Archive
+from rhino_core.settings import ManagerSettings
+from rhino_model.archives import Archive, DrillCounts
 from rhino_model.archives import ArchivedQuery as ArchivedView
 from rhino_pb import archive_pb2, peer_pb2_grpc
 
@@ -42,27 +45,39 @@ UPLOAD_S_MAX = 13 * 3600.0  # every call needs a deadline; the machine ends roun
 
 
 class Archiver:
-    """The archive of this cluster. Without `run` it only collects logged batches."""
+    """The archive of this cluster. Without `run` it only collects logged batches.
 
-    def __init__(self, url: str, every_s: float, keep: str, journal: Journal, transport: Transport) -> None:
+    `failure`: why it has stopped: an error that nobody has foreseen. Queries and handovers go on.
+    """
+
+    def __init__(self, settings: ManagerSettings, journal: Journal, transport: Transport) -> None:
         """Raises InvalidRequestError and PreconditionError, as `Bucket`."""
-        self.bucket: Bucket = bucket(url)
-        self._retention = retention_of(keep)
+        self.bucket: Bucket = bucket(settings.archive)
+        self.failure = ""
+        self._settings = settings
+        self._retention = retention_of(settings.archive_keep)
         self._claimed: set[str] = set()  # queries
         self._keepers: dict[str, Keeper] = {}
         self._transport = transport
         self.cluster = _cluster(journal)
         self._ask_driver: Callable[[str, int], bool] = lambda job, batch_id: False
-        self.machine = ArchiveMachine(every_s, self.cluster)
+        self.machine = ArchiveMachine(settings.archive_every_s, self.cluster, settings.archive_drill_every_s)
         self._runner: Runner[ev.Event, ev.Effect] = Runner(self.machine, self, ev.Due)
         self._tasks = asyncio.TaskGroup()
         self._uploads: dict[tuple[str, int], set[asyncio.Task[None]]] = {}
 
     async def run(self) -> None:
-        """Runs until cancelled."""
-        async with self._tasks:
-            self._tasks.create_task(self._keep())
-            await self._runner.run()
+        """Runs until cancelled, or until `failure`."""
+        try:
+            async with self._tasks:
+                self._tasks.create_task(self._keep())
+                await self._runner.run()
+        except Exception as error:
+            first: BaseException = error
+            while isinstance(first, BaseExceptionGroup):
+                first = first.exceptions[0]
+            self.failure = f"{type(first).__name__}: {first}"
+            log.exception("the archive has stopped, start the manager again", extra={"error": self.failure})
 
     async def _keep(self) -> None:
         """Deletes old batches, until cancelled."""
@@ -78,7 +93,8 @@ class Archiver:
                         log.warning("archive not pruned", extra={"job": job, "error": str(error)})
 
     def seen(self, view: ClusterView) -> None:
-        self._runner.post(ev.ViewSeen(view))
+        if not self.failure:
+            self._runner.post(ev.ViewSeen(view))
 
     def ask_driver(self, ask: Callable[[str, int], bool]) -> None:
         """`ask` sends ReadCheckpoint to the driver of a query, and returns whether there is one."""
@@ -87,13 +103,22 @@ class Archiver:
     def post(self, event: ev.BatchKnown | ev.CheckpointRead | ev.ArchiveWanted | ev.JobGone) -> None:
         if isinstance(event, ev.CheckpointRead) and event.error:
             log.warning("archived without the query checkpoint", extra={"job": event.job, "error": event.error})
-        self._runner.post(event)
+        if not self.failure:
+            self._runner.post(event)
 
     def status(self, names: Mapping[str, str]) -> Archive:
         """How far the archive is. `names`: of the queries, by id."""
         queries = sorted(self.machine.queries.items())
         now = asyncio.get_running_loop().time()
-        return Archive(self.bucket.url, self.cluster, tuple(_shown(*one, names, now) for one in queries))
+        return Archive(
+            self.bucket.url,
+            self.cluster,
+            tuple(_shown(*one, names, now) for one in queries),
+            every_s=self._settings.archive_every_s,
+            keep=self._settings.archive_keep,
+            error=self.failure,
+            drills=_counts(self.machine.drills, now),
+        )
 
     # ---------------------------------------------------------------- ports of the machine
 
@@ -118,6 +143,10 @@ class Archiver:
             case ev.StopUploads(job, number):
                 for task in self._uploads.pop((job, number), ()):
                     task.cancel()
+            case ev.Drill():
+                self._tasks.create_task(self._drill(effect), name=f"drill {effect.group}")
+            case ev.DrillFailed(job, error):
+                log.error("a restore drill has failed", extra={"job": job, "error": error})
             case _:
                 assert_never(effect)
 
@@ -153,7 +182,7 @@ class Archiver:
     async def _write(self, number: int, manifest: Manifest) -> ev.Event:
         await self._claim(manifest.job)
         written = replace(manifest, written_ms=time.time_ns() // 1_000_000)
-        name, data = manifest.name, manifest_bytes(written)
+        name, data = manifest.name, await asyncio.to_thread(manifest_bytes, written)
         hit("archive.manifest.before")
         if not await self.bucket.put(name, data, create=True):
             # By a former process of this cluster, or by this one before a time-out. It has the same versions.
@@ -175,6 +204,13 @@ class Archiver:
             archive = isinstance(error, AccessDeniedError | NoSpaceError)
             event = ev.UploadFailed(effect.job, effect.round, worker, text, archive=archive)
         self._runner.post(event)
+
+    async def _drill(self, effect: ev.Drill) -> None:
+        ended = await drill(effect, self.bucket, self._transport)
+        if ended.outcome is not ev.Outcome.FAILED:
+            extra = {"group": str(effect.group), "worker": effect.worker.worker_id, "why": ended.why}
+            log.info("restore drill", extra={**extra, "batch": effect.batch_id, "outcome": ended.outcome.value})
+        self._runner.post(ended)
 
     async def _asked(self, effect: ev.Upload) -> ev.Event:
         worker = effect.worker
@@ -223,6 +259,19 @@ def _shown(job: str, query: ArchivedQuery, names: Mapping[str, str], now: float)
         age_s=0.0 if query.behind_since is None else now - query.behind_since,
         running=query.round is not None,
         error=query.error,
+    )
+
+
+def _counts(drills: Drills, now: float) -> DrillCounts:
+    return DrillCounts(
+        every_s=drills.every_s,
+        passed=drills.counts[ev.Outcome.PASSED],
+        unproven=drills.counts[ev.Outcome.UNPROVEN],
+        failed=drills.counts[ev.Outcome.FAILED],
+        not_run=drills.counts[ev.Outcome.NOT_RUN],
+        passed_age_s=None if drills.passed_at is None else now - drills.passed_at,
+        failures=tuple(drills.failures.values()),
+        why=drills.why,
     )
 
 

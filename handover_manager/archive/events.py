@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 from handover_manager.view import ClusterView
@@ -84,6 +85,28 @@ class StepFailed:
     stranger: bool = False
 
 
+class Outcome(enum.Enum):
+    """Of a restore drill. MISSING: the manifest is not there. NOT_RUN: it could not be tried.
+
+    UNPROVEN: the files are right, but only Spark can read their content.
+    """
+
+    PASSED = "passed"
+    UNPROVEN = "unproven"
+    FAILED = "failed"
+    MISSING = "missing"
+    NOT_RUN = "not_run"
+
+
+@dataclass(frozen=True, slots=True)
+class DrillEnded:
+    """Answers Drill. `why`: it has not passed."""
+
+    number: int
+    outcome: Outcome
+    why: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class ArchiveWanted:
     """Somebody wants the newest batch in the archive now. Errors do not make it wait any longer."""
@@ -112,6 +135,7 @@ Event = (
     | CheckpointRead
     | ManifestWritten
     | StepFailed
+    | DrillEnded
     | ArchiveWanted
     | JobGone
     | Due
@@ -160,4 +184,28 @@ class StopUploads:
     round: int
 
 
-Effect = FindNewest | Upload | ReadCheckpoint | WriteManifest | StopUploads
+@dataclass(frozen=True, slots=True)
+class Drill:
+    """Let a worker restore a group of an archived batch, and compare it with the versions that it holds.
+
+    `manifest`: name of the object.
+    """
+
+    number: int
+    job: str
+    batch_id: int
+    manifest: str
+    group: GroupId
+    versions: tuple[StoreVersion, ...]
+    worker: Worker
+
+
+@dataclass(frozen=True, slots=True)
+class DrillFailed:
+    """Tell people."""
+
+    job: str
+    error: str
+
+
+Effect = FindNewest | Upload | ReadCheckpoint | WriteManifest | StopUploads | Drill | DrillFailed

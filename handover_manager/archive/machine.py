@@ -6,15 +6,16 @@ machine may forget everything at any time: the archive knows its newest batch, a
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from handover_manager.archive.drills import ArchivedBatch, Drills, able, weight
 from handover_manager.archive.events import (
     ArchiveWanted,
     BatchKnown,
     CheckpointRead,
+    DrillEnded,
     Due,
     Effect,
     Event,
@@ -31,7 +32,7 @@ from handover_manager.archive.events import (
     ViewSeen,
     WriteManifest,
 )
-from handover_manager.view import ClusterView, GroupSeen
+from handover_manager.view import ClusterView
 from rhino_archive.manifest import CheckpointFile, Manifest, Part, digest_of
 from rhino_core.ids import GroupId, StoreVersion, Worker
 
@@ -64,11 +65,15 @@ class Round:
 
 @dataclass(slots=True)
 class ArchivedQuery:
-    """`newest`: the newest manifest; None: none, or not known while `known` is false. `error`: of the last attempt."""
+    """`newest`: the newest manifest; None: none, or not known while `known` is false. `error`: of the last attempt.
+
+    `archived`: the same batch, if its versions are known.
+    """
 
     known: bool = False
     asking: bool = False
     newest: Manifest | None = None
+    archived: ArchivedBatch | None = None
     logged: BatchKnown | None = None
     behind_since: float | None = None  # when the oldest batch was logged that is later than the archived one
     round: Round | None = None
@@ -88,13 +93,17 @@ class ArchivedQuery:
 
 
 class ArchiveMachine:
-    """`every_s`: seconds between the begins of two rounds of a query. `cluster`: id of this cluster."""
+    """`every_s`: seconds between the begins of two rounds of a query. `cluster`: id of this cluster.
 
-    def __init__(self, every_s: float, cluster: str) -> None:
+    `drill_every_s`: seconds between two restore drills; 0: none.
+    """
+
+    def __init__(self, every_s: float, cluster: str, drill_every_s: float = 0.0) -> None:
         self._every_s = every_s
         self._cluster = cluster
         self._numbers = itertools.count(1)
         self.queries: dict[str, ArchivedQuery] = {}
+        self.drills = Drills(drill_every_s)
         self._view = ClusterView()
 
     def next_deadline(self) -> float | None:
@@ -102,7 +111,8 @@ class ArchiveMachine:
         rounds = [query.round for query in self.queries.values() if query.round is not None]
         ends = (around.began_at + ROUND_S_MAX for around in rounds)
         drivers = (around.began_at + CHECKPOINT_S_MAX for around in rounds if around.checkpoint is None)
-        return min(itertools.chain(waiting, ends, drivers), default=None)
+        drill = self.drills.next_deadline()
+        return min(itertools.chain(waiting, ends, drivers, () if drill is None else (drill,)), default=None)
 
     def _waits(self, query: ArchivedQuery) -> bool:
         """Whether it has something to do once its time has come."""
@@ -110,7 +120,8 @@ class ArchiveMachine:
 
     def handle(self, event: Event, *, now: float) -> Sequence[Effect]:
         # Deadlines first: after a pause of this process, answers to rounds that are over may come before its timers.
-        return [*self._ended(now), *self._handled(event, now), *self._begun(now)]
+        effects = [*self._ended(now), *self._handled(event, now), *self._begun(now)]
+        return effects if self.drills.waits(now) else [*effects, *self.drills.begin(self._batches(), self._view, now)]
 
     def _handled(self, event: Event, now: float) -> Iterable[Effect]:
         query: ArchivedQuery | None
@@ -122,7 +133,8 @@ class ArchiveMachine:
             case NewestFound(job, newest):
                 if (query := self.queries.get(job)) is not None:
                     query.known, query.asking = True, False
-                    self._archived(query, newest, now)
+                    versions = () if query.logged is None else query.logged.versions
+                    self._archived(query, newest, versions, now)
             case PartUploaded() | UploadFailed():
                 return self._answered(event, now)
             case CheckpointRead(job, batch_id, files):
@@ -135,20 +147,27 @@ class ArchiveMachine:
             case ManifestWritten(number, manifest):
                 if (query := self._in_round(manifest.job, number)) is not None:
                     assert query.round is not None
-                    began_at, query.round = query.round.began_at, None
-                    self._archived(query, manifest, began_at)
+                    former, query.round = query.round, None
+                    self._archived(query, manifest, former.batch.versions, former.began_at)
             case StepFailed():
                 self._step_failed(event, now)
+            case DrillEnded():
+                return self.drills.ended(event, self._batches(), now)
             case ArchiveWanted(job):
                 if (query := self.queries.get(job)) is not None:
                     query.due_at = now
                     query.stranger = False
             case JobGone(job):
+                self.drills.forget(job)
                 gone = self.queries.pop(job, None)
                 return [StopUploads(job, gone.round.number)] if gone is not None and gone.round is not None else []
             case Due():
                 pass
         return []
+
+    def _batches(self) -> dict[str, ArchivedBatch]:
+        found = ((job, query.archived) for job, query in self.queries.items() if not query.stranger)
+        return {job: archived for job, archived in found if archived is not None}
 
     def _logged(self, query: ArchivedQuery, event: BatchKnown, now: float) -> list[Effect]:
         former, query.logged = query.logged, event
@@ -163,9 +182,13 @@ class ArchiveMachine:
         query.round = None  # of a former history; and the driver's files of this batch are no more those of its state
         return [StopUploads(event.job, around.number)]
 
-    def _archived(self, query: ArchivedQuery, newest: Manifest | None, since: float) -> None:
-        """The archive has this batch. Later ones were logged after `since`."""
-        query.newest = newest
+    def _archived(
+        self, query: ArchivedQuery, newest: Manifest | None, versions: tuple[StoreVersion, ...], since: float
+    ) -> None:
+        """The archive has this batch, perhaps with these versions. Later ones were logged after `since`."""
+        query.newest, query.archived = newest, None
+        if newest is not None and newest.digest == digest_of(versions):
+            query.archived = ArchivedBatch(newest.batch_id, newest.name, versions)
         query.behind_since = since if query.behind else None
         query.failures, query.error, query.stranger = 0, "", False
 
@@ -242,11 +265,8 @@ class ArchiveMachine:
         seen = self._view.groups.get(group)
         if seen is None:
             return None
-        able = [w for w in self._able(seen) if w.worker_id not in tried]
-        return min(able, key=lambda w: (w.worker_id == seen.owner, _weight(group, w.worker_id)), default=None)
-
-    def _able(self, seen: GroupSeen) -> list[Worker]:
-        return [m.worker for m in seen.group.members if m.whole and self._view.reachable(m.worker.worker_id)]
+        found = [w for w in able(self._view, seen) if w.worker_id not in tried]
+        return min(found, key=lambda w: (w.worker_id == seen.owner, weight(group, w.worker_id)), default=None)
 
     def _answered(self, event: PartUploaded | UploadFailed, now: float) -> list[Effect]:
         query = self._in_round(event.job, event.round)
@@ -320,7 +340,3 @@ class ArchiveMachine:
             assert sorted(places) == sorted(around.versions), "a group is lost, or has two uploaders"
             waits = bool(around.asked) or around.checkpoint is None
             assert waits != around.writing, "a round waits for nothing, or for too much"
-
-
-def _weight(group: GroupId, worker_id: str) -> bytes:
-    return hashlib.blake2b(f"{group} {worker_id}".encode(), digest_size=8).digest()

@@ -67,8 +67,16 @@ def make_plan(request: Request, job: str, situation: Situation) -> Plan:
             raise InvalidRequestError(f"{request.intent} chooses virtual nodes and targets itself: name neither")
         (moves, hot), what = _moves_of_intent(request.intent, situation), str(request.intent)
     _check_room(moves, situation.view)
-    steps = tuple(PlannedStep(step) for step in steps_of(moves, request.strategy))
-    return Plan(steps, request.strategy, what, hot=hot)
+    parts = steps_of(moves, request.strategy)
+    if isinstance(request.intent, Drain) and request.strategy.kind is Kind.ALL_AT_ONCE:
+        parts = _at_replicas_first(moves)
+    return Plan(tuple(map(PlannedStep, parts)), request.strategy, what, hot=hot)
+
+
+def _at_replicas_first(moves: list[Move]) -> tuple[tuple[Move, ...], ...]:
+    """A worker that may leave soon gives up at once what needs no copy."""
+    there = tuple(move for move in moves if not move.bytes_to_move)
+    return tuple(filter(None, (there, tuple(move for move in moves if move.bytes_to_move))))
 
 
 def _moves_there(request: Request, job: str, situation: Situation) -> list[Move]:

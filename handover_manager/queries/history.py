@@ -26,7 +26,7 @@ class ActionRecord(Record):
     """One action. `at_ms`: wall clock, for people. `by`: the identity of the requester; empty: not known.
 
     `kind`: one of the texts above. `job`, `name` of the query, `worker` and `handover_id`: its subject; empty: nothing
-    of the kind. `detail`: for people.
+    of the kind. `detail`: for people. `leaves_ms`: wall clock at which a worker with notice leaves. 0: it waits.
     """
 
     kind: str
@@ -38,6 +38,7 @@ class ActionRecord(Record):
     worker: str = ""
     handover_id: str = ""
     detail: str = ""
+    leaves_ms: int = 0
 
     def told(self) -> str:
         """The action in one line, for people."""

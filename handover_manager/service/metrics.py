@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter as Counted
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -17,6 +17,7 @@ from handover_manager.machine import HandoverCore
 from handover_manager.queries.job import Job
 from handover_manager.view import ClusterView
 from rhino_core.ids import GroupId
+from rhino_model.archives import NO_ARCHIVE, Archive, ArchivedQuery
 from rhino_model.handovers import Phase, groups_of
 
 BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -31,7 +32,10 @@ QUERY_FIGURES = (
     ("state_bytes", "Bytes of the largest copy of each replica group of the query"),
     ("batch_id", "Newest logged batch of the query"),
     ("workers_wanted", "Workers with which the batches of the query stay within its trigger interval"),
+    ("archived_batch_id", "Newest batch of the query in the archive"),
+    ("archive_age_seconds", "Seconds since the oldest logged batch later than the archived one; 0: there is none"),
 )
+DRILL_OUTCOMES = ("passed", "unproven", "failed", "not_run")
 OUTCOMES = tuple(phase for phase in Phase if phase.ended)
 
 
@@ -57,8 +61,11 @@ class HandoverMetrics(Collector):
     SIZES_EVERY_S old.
     """
 
-    def __init__(self, core: HandoverCore, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, core: HandoverCore, registry: CollectorRegistry, archive: Callable[[], Archive] = lambda: NO_ARCHIVE
+    ) -> None:
         self._core = core
+        self._archive = archive
         self._figures: dict[str, Figures] = {}  # by job
         self._ended: set[str] = set()
         self._misses: dict[str, int] = {}  # of each job, when the metrics were last read
@@ -127,14 +134,17 @@ class HandoverMetrics(Collector):
         if known:
             wanted.add_metric([], max(known))
         yield wanted
-        yield from self._of_queries()
+        archive = self._archive()
+        if archive.url:
+            yield from _of_archive(archive)
+        yield from self._of_queries({one.job: one for one in archive.queries})
 
     def _wanted(self, job: Job) -> int | None:
         if job.run.session is None:
             return None
         return self._core.adaptation.scaling.wanted(job.job, self._core.seen_at).workers
 
-    def _of_queries(self) -> Iterator[Metric]:
+    def _of_queries(self, archived: Mapping[str, ArchivedQuery]) -> Iterator[Metric]:
         """Values of each query. Above QUERIES_MAX queries, the sums of the others have the label OTHERS."""
         figures = {
             what: GaugeMetricFamily(f"rhino_query_{what}", about, labels=["query"]) for what, about in QUERY_FIGURES
@@ -149,6 +159,11 @@ class HandoverMetrics(Collector):
                 figures["batch_id"].add_metric([label], jobs[0].logged.newest_id)
             if label != OTHERS and (wanted := self._wanted(jobs[0])) is not None:
                 figures["workers_wanted"].add_metric([label], wanted)
+            ages = [archived[job.job].age_s for job in jobs if job.job in archived]
+            if ages:
+                figures["archive_age_seconds"].add_metric([label], max(ages))
+            if ages and label != OTHERS:
+                figures["archived_batch_id"].add_metric([label], archived[jobs[0].job].batch_id)
         yield from figures.values()
 
     def _labelled(self) -> Iterator[tuple[str, list[Job]]]:
@@ -208,6 +223,27 @@ class HandoverMetrics(Collector):
         self._misses_total += sum(max(0, count - self._misses.get(job, 0)) for job, count in now.items())
         self._misses = now
         return self._misses_total
+
+
+def _of_archive(archive: Archive) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "rhino_archive_stopped", "1 if the archive has stopped after an error of its own", bool(archive.error)
+    )
+    drills = CounterMetricFamily("rhino_archive_drills", "Restore drills since start", labels=["outcome"])
+    for outcome in DRILL_OUTCOMES:
+        drills.add_metric([outcome], getattr(archive.drills, outcome))
+    yield drills
+    yield GaugeMetricFamily(
+        "rhino_archive_failed_groups",
+        "Virtual nodes whose last restore drill has failed",
+        len(archive.drills.failures),
+    )
+    if archive.drills.passed_age_s is not None:
+        yield GaugeMetricFamily(
+            "rhino_archive_passed_drill_age_seconds",
+            "Seconds since the last passed restore drill, or since the first archived batch if none has passed",
+            archive.drills.passed_age_s,
+        )
 
 
 def _short_nodes(view: ClusterView, job: Job) -> int:

@@ -24,12 +24,12 @@ from handover_manager.service.views import Views
 from handover_manager.service.watchers import Watchers
 from handover_manager.service.writers import WriterFinder
 from rhino_archive.manifest import CheckpointFile
-from rhino_core.errors import PreconditionError, RhinoError, UnknownError
+from rhino_core.errors import AlreadyThereError, PreconditionError, RhinoError, UnavailableError, UnknownError
 from rhino_core.failpoints import hit
 from rhino_core.journal import Journal
 from rhino_core.runner import Runner
 from rhino_core.turns import Turns
-from rhino_model.archives import Archive
+from rhino_model.archives import NO_ARCHIVE, Archive
 from rhino_model.handovers import DrainView, Plan
 from rhino_model.intents import Drain, Request
 from rhino_pb import common_pb2
@@ -145,10 +145,13 @@ class Runtime:
     def archive_now(self, name: str) -> None:
         """Archives the newest logged batch of a query, or of all (""), without waiting for its time.
 
-        Raises PreconditionError without an archive, UnknownError, and for a batch of a former process of the manager.
+        Raises PreconditionError without an archive, and for a batch of a former process of the manager. Raises
+        UnavailableError if the archive has stopped, and UnknownError.
         """
         if self.archiver is None:
             raise PreconditionError("this cluster has no archive: start the manager with --archive")
+        if self.archiver.failure:
+            raise UnavailableError(f"the archive has stopped: {self.archiver.failure}; start the manager again")
         known = self.archiver.machine.queries
         wanted = [self.core.jobs.find(name).job] if name else list(known)
         for job in wanted:
@@ -165,7 +168,7 @@ class Runtime:
 
     def archive_status(self) -> Archive:
         names = {job.job: job.run.name for job in self.core.jobs.all()}
-        return Archive("", "", ()) if self.archiver is None else self.archiver.status(names)
+        return NO_ARCHIVE if self.archiver is None else self.archiver.status(names)
 
     def plan(self, request: Request) -> Plan:
         """Plans on a fresh view; changes nothing."""
@@ -178,16 +181,17 @@ class Runtime:
         self.apply(ev.HandoverRequested(handover_id, request, by))
         return self.core.handovers.find(handover_id)
 
-    def drain(self, handover_id: str, request: Request, drain: Drain, by: str) -> None:
+    def drain(self, handover_id: str, request: Request, drain: Drain, by: str, notice_s: float = 0.0) -> None:
         """Marks the worker, so that nothing new is placed there. One handover of all jobs then moves the rest off.
 
-        A refusal comes before the mark.
+        A refusal comes before the mark. With a notice (seconds) the mark comes first, because the worker leaves anyway.
         """
         self.refresh_view()
-        moves = self.core.plan_drain(request, drain, now=self._loop.time())
+        if not notice_s:
+            self.core.check_drain(request, drain, now=self._loop.time())
         self._set_draining(drain.worker, True)
-        self.apply(ev.DrainBegun(drain.worker, by))
-        if moves:
+        self.apply(ev.DrainBegun(drain.worker, by, notice_s))
+        with contextlib.suppress(AlreadyThereError):  # everything there is moving already, or nothing is there
             self.start(handover_id, request, by)
 
     def end_drain(self, worker: str, by: str) -> None:

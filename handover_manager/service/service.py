@@ -33,6 +33,7 @@ from rhino_core.security.identity import CALLER
 from rhino_core.security.transport import PLAIN, Transport
 from rhino_core.turns import Turns
 from rhino_core.version import check_protocol
+from rhino_model.archives import Archive
 from rhino_model.codec import encode
 from rhino_model.intents import Drain, Request
 from rhino_model.requests import request_of, strategy_of
@@ -83,6 +84,10 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         """The core. Read it on the loop's thread only."""
         return self._runtime.core
 
+    def archive(self) -> Archive:
+        """How far the archive is. Call it on the loop's thread only."""
+        return self._runtime.archive_status()
+
     def subscribe(self, listener: Callable[[DrivenHandover], None]) -> None:
         """Calls `listener` whenever a handover has changed."""
         self._runtime.subscribe(listener)
@@ -100,7 +105,7 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         else:
             drain, strategy = Drain(request.worker), strategy_of(request.strategy)
             wanted = Request("", deadline_s=request.deadline_s, intent=drain, strategy=strategy)
-            self._runtime.drain(_new_id(), wanted, drain, _who())
+            self._runtime.drain(_new_id(), wanted, drain, _who(), request.notice_s)
         return encode(pb.DrainStatus, self._runtime.drain_state(request.worker))
 
     async def GetDrain(self, request: pb.GetDrainRequest, context: Context) -> pb.DrainStatus:

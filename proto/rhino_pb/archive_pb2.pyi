@@ -324,3 +324,63 @@ class ArchiveReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ArchiveReply: _TypeAlias = ArchiveReply  # noqa: Y015
+
+@_typing.final
+class DrillRequest(_message.Message):
+    """Asks a sidecar to restore versions of one group, and to compare their content with that of the versions here."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARCHIVE_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    VERSIONS_FIELD_NUMBER: _builtins.int
+    archive: _builtins.str
+    """URL"""
+    @_builtins.property
+    def part(self) -> Global___ArchivePart:
+        """of the group; the packs need not be named"""
+
+    @_builtins.property
+    def versions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.StoreVersion]: ...
+    def __init__(
+        self,
+        *,
+        archive: _builtins.str = ...,
+        part: Global___ArchivePart | None = ...,
+        versions: _abc.Iterable[_common_pb2.StoreVersion] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive", b"archive", "part", b"part", "versions", b"versions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrillRequest: _TypeAlias = DrillRequest  # noqa: Y015
+
+@_typing.final
+class DrillReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    FETCHED_BYTES_FIELD_NUMBER: _builtins.int
+    UNPROVEN_FIELD_NUMBER: _builtins.int
+    rows: _builtins.int
+    """entries in all stores, the same in both copies"""
+    fetched_bytes: _builtins.int
+    """of files"""
+    unproven: _builtins.str
+    """why the content was not compared: only Spark can read it. Empty: it is the same"""
+    def __init__(
+        self,
+        *,
+        rows: _builtins.int = ...,
+        fetched_bytes: _builtins.int = ...,
+        unproven: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fetched_bytes", b"fetched_bytes", "rows", b"rows", "unproven", b"unproven"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrillReply: _TypeAlias = DrillReply  # noqa: Y015

@@ -667,10 +667,13 @@ class DrainRequest(_message.Message):
     CANCEL_FIELD_NUMBER: _builtins.int
     STRATEGY_FIELD_NUMBER: _builtins.int
     DEADLINE_S_FIELD_NUMBER: _builtins.int
+    NOTICE_S_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     cancel: _builtins.bool
     """removes the mark; running handovers continue"""
     deadline_s: _builtins.float
+    notice_s: _builtins.float
+    """the worker leaves in so many seconds, whatever happens; 0: it waits"""
     @_builtins.property
     def strategy(self) -> Global___Strategy: ...
     def __init__(
@@ -680,10 +683,11 @@ class DrainRequest(_message.Message):
         cancel: _builtins.bool = ...,
         strategy: Global___Strategy | None = ...,
         deadline_s: _builtins.float = ...,
+        notice_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["strategy", b"strategy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "deadline_s", b"deadline_s", "strategy", b"strategy", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "deadline_s", b"deadline_s", "notice_s", b"notice_s", "strategy", b"strategy", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -725,6 +729,7 @@ class DrainStatus(_message.Message):
     GROUPS_FIELD_NUMBER: _builtins.int
     HANDOVER_ID_FIELD_NUMBER: _builtins.int
     STAYING_FIELD_NUMBER: _builtins.int
+    LEAVES_IN_S_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     draining: _builtins.bool
     safe_to_remove: _builtins.bool
@@ -736,6 +741,8 @@ class DrainStatus(_message.Message):
     """a running handover from or to the worker; empty: none"""
     staying: _builtins.int
     """number of virtual nodes that are desired there and that no handover moves away"""
+    leaves_in_s: _builtins.float
+    """seconds until a worker with notice leaves; not set: it waits"""
     @_builtins.property
     def blockers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """why it is not safe to remove, for people"""
@@ -751,12 +758,15 @@ class DrainStatus(_message.Message):
         groups: _builtins.int = ...,
         handover_id: _builtins.str = ...,
         staying: _builtins.int = ...,
+        leaves_in_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_leaves_in_s", b"_leaves_in_s", "leaves_in_s", b"leaves_in_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blockers", b"blockers", "draining", b"draining", "groups", b"groups", "handover_id", b"handover_id", "safe_to_remove", b"safe_to_remove", "staying", b"staying", "virtual_nodes", b"virtual_nodes", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leaves_in_s", b"_leaves_in_s", "blockers", b"blockers", "draining", b"draining", "groups", b"groups", "handover_id", b"handover_id", "leaves_in_s", b"leaves_in_s", "safe_to_remove", b"safe_to_remove", "staying", b"staying", "virtual_nodes", b"virtual_nodes", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__leaves_in_s: _TypeAlias = _typing.Literal["leaves_in_s"]  # noqa: Y015
+    _WhichOneofArgType__leaves_in_s: _TypeAlias = _typing.Literal["_leaves_in_s", b"_leaves_in_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__leaves_in_s) -> _WhichOneofReturnType__leaves_in_s | None: ...
 
 Global___DrainStatus: _TypeAlias = DrainStatus  # noqa: Y015
 
@@ -1519,25 +1529,92 @@ class ArchiveStatus(_message.Message):
     URL_FIELD_NUMBER: _builtins.int
     CLUSTER_FIELD_NUMBER: _builtins.int
     QUERIES_FIELD_NUMBER: _builtins.int
+    EVERY_S_FIELD_NUMBER: _builtins.int
+    KEEP_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    DRILLS_FIELD_NUMBER: _builtins.int
     url: _builtins.str
     cluster: _builtins.str
     """id of this cluster in the archive"""
+    every_s: _builtins.float
+    """between two archived batches of a query"""
+    keep: _builtins.str
+    """batches that stay, as in --archive-keep"""
+    error: _builtins.str
+    """why the archive has stopped; empty: it works"""
     @_builtins.property
     def queries(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArchivedQuery]: ...
+    @_builtins.property
+    def drills(self) -> Global___ArchiveDrills: ...
     def __init__(
         self,
         *,
         url: _builtins.str = ...,
         cluster: _builtins.str = ...,
         queries: _abc.Iterable[Global___ArchivedQuery] | None = ...,
+        every_s: _builtins.float = ...,
+        keep: _builtins.str = ...,
+        error: _builtins.str = ...,
+        drills: Global___ArchiveDrills | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["drills", b"drills"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "queries", b"queries", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "drills", b"drills", "error", b"error", "every_s", b"every_s", "keep", b"keep", "queries", b"queries", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ArchiveStatus: _TypeAlias = ArchiveStatus  # noqa: Y015
+
+@_typing.final
+class ArchiveDrills(_message.Message):
+    """Restore drills since the start of the manager."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVERY_S_FIELD_NUMBER: _builtins.int
+    PASSED_FIELD_NUMBER: _builtins.int
+    UNPROVEN_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    NOT_RUN_FIELD_NUMBER: _builtins.int
+    PASSED_AGE_S_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    every_s: _builtins.float
+    """0: none are made"""
+    passed: _builtins.int
+    unproven: _builtins.int
+    """all bytes were right, but only Spark can read the content"""
+    failed: _builtins.int
+    not_run: _builtins.int
+    passed_age_s: _builtins.float
+    """since the last passed one, or since the first archived batch; unset: there is none"""
+    why: _builtins.str
+    """the newest one could not run; empty: it could"""
+    @_builtins.property
+    def failures(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of groups, until a later drill of the group passes"""
+
+    def __init__(
+        self,
+        *,
+        every_s: _builtins.float = ...,
+        passed: _builtins.int = ...,
+        unproven: _builtins.int = ...,
+        failed: _builtins.int = ...,
+        not_run: _builtins.int = ...,
+        passed_age_s: _builtins.float | None = ...,
+        failures: _abc.Iterable[_builtins.str] | None = ...,
+        why: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_passed_age_s", b"_passed_age_s", "passed_age_s", b"passed_age_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_passed_age_s", b"_passed_age_s", "every_s", b"every_s", "failed", b"failed", "failures", b"failures", "not_run", b"not_run", "passed", b"passed", "passed_age_s", b"passed_age_s", "unproven", b"unproven", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__passed_age_s: _TypeAlias = _typing.Literal["passed_age_s"]  # noqa: Y015
+    _WhichOneofArgType__passed_age_s: _TypeAlias = _typing.Literal["_passed_age_s", b"_passed_age_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__passed_age_s) -> _WhichOneofReturnType__passed_age_s | None: ...
+
+Global___ArchiveDrills: _TypeAlias = ArchiveDrills  # noqa: Y015
 
 @_typing.final
 class ArchivedQuery(_message.Message):

@@ -235,7 +235,8 @@ class HandoverManagerServicer:
 
     def DrainWorker(self, request, context):
         """Marks a worker as draining and moves everything off it, or removes the mark. Idempotent.
-        FAILED_PRECONDITION if the other workers are too few for the copies. Other errors: see HandoverRequest.
+        FAILED_PRECONDITION if the other workers are too few for the copies. Other errors: see HandoverRequest. With a
+        notice the worker is marked in any case.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

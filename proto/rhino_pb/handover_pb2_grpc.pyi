@@ -72,7 +72,8 @@ class HandoverManagerStub:
     """Says which driver may run a job from now on. Otherwise only the driver that ran it first may. NOT_FOUND."""
     DrainWorker: _grpc.UnaryUnaryMultiCallable[_handover_pb2.DrainRequest, _handover_pb2.DrainStatus]
     """Marks a worker as draining and moves everything off it, or removes the mark. Idempotent.
-    FAILED_PRECONDITION if the other workers are too few for the copies. Other errors: see HandoverRequest.
+    FAILED_PRECONDITION if the other workers are too few for the copies. Other errors: see HandoverRequest. With a
+    notice the worker is marked in any case.
     """
     GetDrain: _grpc.UnaryUnaryMultiCallable[_handover_pb2.GetDrainRequest, _handover_pb2.DrainStatus]
     """Whether the worker can be removed now; changes nothing. NOT_FOUND."""
@@ -134,7 +135,8 @@ class HandoverManagerAsyncStub(HandoverManagerStub):
     """Says which driver may run a job from now on. Otherwise only the driver that ran it first may. NOT_FOUND."""
     DrainWorker: _aio.UnaryUnaryMultiCallable[_handover_pb2.DrainRequest, _handover_pb2.DrainStatus]  # type: ignore[assignment]
     """Marks a worker as draining and moves everything off it, or removes the mark. Idempotent.
-    FAILED_PRECONDITION if the other workers are too few for the copies. Other errors: see HandoverRequest.
+    FAILED_PRECONDITION if the other workers are too few for the copies. Other errors: see HandoverRequest. With a
+    notice the worker is marked in any case.
     """
     GetDrain: _aio.UnaryUnaryMultiCallable[_handover_pb2.GetDrainRequest, _handover_pb2.DrainStatus]  # type: ignore[assignment]
     """Whether the worker can be removed now; changes nothing. NOT_FOUND."""
@@ -271,7 +273,8 @@ class HandoverManagerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_handover_pb2.DrainStatus, _abc.Awaitable[_handover_pb2.DrainStatus]]:
         """Marks a worker as draining and moves everything off it, or removes the mark. Idempotent.
-        FAILED_PRECONDITION if the other workers are too few for the copies. Other errors: see HandoverRequest.
+        FAILED_PRECONDITION if the other workers are too few for the copies. Other errors: see HandoverRequest. With a
+        notice the worker is marked in any case.
         """
 
     @_abc_1.abstractmethod

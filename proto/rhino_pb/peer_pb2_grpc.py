@@ -78,6 +78,11 @@ class PeerStub:
                 request_serializer=rhino__pb_dot_archive__pb2.ArchiveRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_archive__pb2.ArchiveReply.FromString,
                 _registered_method=True)
+        self.Drill = channel.unary_unary(
+                '/rhino.v1.Peer/Drill',
+                request_serializer=rhino__pb_dot_archive__pb2.DrillRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_archive__pb2.DrillReply.FromString,
+                _registered_method=True)
 
 
 class PeerServicer:
@@ -147,6 +152,15 @@ class PeerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Drill(self, request, context):
+        """Restores versions from the archive to a folder of its own, and compares their content with the versions here.
+        NOT_FOUND if a version is not here; DATA_LOSS, with the object, if the archive does not have the same; UNAVAILABLE,
+        PERMISSION_DENIED, RESOURCE_EXHAUSTED if it cannot be tried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -189,6 +203,11 @@ def add_PeerServicer_to_server(servicer, server):
                     servicer.Archive,
                     request_deserializer=rhino__pb_dot_archive__pb2.ArchiveRequest.FromString,
                     response_serializer=rhino__pb_dot_archive__pb2.ArchiveReply.SerializeToString,
+            ),
+            'Drill': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drill,
+                    request_deserializer=rhino__pb_dot_archive__pb2.DrillRequest.FromString,
+                    response_serializer=rhino__pb_dot_archive__pb2.DrillReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -408,6 +427,33 @@ class Peer:
             '/rhino.v1.Peer/Archive',
             rhino__pb_dot_archive__pb2.ArchiveRequest.SerializeToString,
             rhino__pb_dot_archive__pb2.ArchiveReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drill(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rhino.v1.Peer/Drill',
+            rhino__pb_dot_archive__pb2.DrillRequest.SerializeToString,
+            rhino__pb_dot_archive__pb2.DrillReply.FromString,
             options,
             channel_credentials,
             insecure,

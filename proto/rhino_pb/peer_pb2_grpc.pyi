@@ -66,6 +66,11 @@ class PeerStub:
     """Uploads what the archive lacks of these versions. UNAVAILABLE if the archive does not answer, PERMISSION_DENIED if
     it refuses.
     """
+    Drill: _grpc.UnaryUnaryMultiCallable[_archive_pb2.DrillRequest, _archive_pb2.DrillReply]
+    """Restores versions from the archive to a folder of its own, and compares their content with the versions here.
+    NOT_FOUND if a version is not here; DATA_LOSS, with the object, if the archive does not have the same; UNAVAILABLE,
+    PERMISSION_DENIED, RESOURCE_EXHAUSTED if it cannot be tried.
+    """
 
 @_typing.type_check_only
 class PeerAsyncStub(PeerStub):
@@ -99,6 +104,11 @@ class PeerAsyncStub(PeerStub):
     Archive: _aio.UnaryStreamMultiCallable[_archive_pb2.ArchiveRequest, _archive_pb2.ArchiveReply]  # type: ignore[assignment]
     """Uploads what the archive lacks of these versions. UNAVAILABLE if the archive does not answer, PERMISSION_DENIED if
     it refuses.
+    """
+    Drill: _aio.UnaryUnaryMultiCallable[_archive_pb2.DrillRequest, _archive_pb2.DrillReply]  # type: ignore[assignment]
+    """Restores versions from the archive to a folder of its own, and compares their content with the versions here.
+    NOT_FOUND if a version is not here; DATA_LOSS, with the object, if the archive does not have the same; UNAVAILABLE,
+    PERMISSION_DENIED, RESOURCE_EXHAUSTED if it cannot be tried.
     """
 
 class PeerServicer(metaclass=_abc_1.ABCMeta):
@@ -178,6 +188,17 @@ class PeerServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_archive_pb2.ArchiveReply], _abc.AsyncIterator[_archive_pb2.ArchiveReply]]:
         """Uploads what the archive lacks of these versions. UNAVAILABLE if the archive does not answer, PERMISSION_DENIED if
         it refuses.
+        """
+
+    @_abc_1.abstractmethod
+    def Drill(
+        self,
+        request: _archive_pb2.DrillRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_archive_pb2.DrillReply, _abc.Awaitable[_archive_pb2.DrillReply]]:
+        """Restores versions from the archive to a folder of its own, and compares their content with the versions here.
+        NOT_FOUND if a version is not here; DATA_LOSS, with the object, if the archive does not have the same; UNAVAILABLE,
+        PERMISSION_DENIED, RESOURCE_EXHAUSTED if it cannot be tried.
         """
 
 def add_PeerServicer_to_server(servicer: PeerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -12,11 +12,13 @@ import typer
 from rich.filesize import decimal
 
 from rhino.cli import exit_codes
+from rhino.cli.archive_prune import prune
 from rhino.cli.arguments import seconds
 from rhino.cli.columns import Cell, Row, show_columns
 from rhino.cli.option_groups import expanded
 from rhino.cli.options import CallOptions, YesOption
 from rhino.cli.output import confirm, console, say, say_json
+from rhino.cli.status import archive_line
 from rhino.client.handover_client import HandoverClient
 from rhino_archive.bucket import Bucket
 from rhino_archive.claims import claim, claimed_by
@@ -86,7 +88,11 @@ def _show(found: Archive, call: CallOptions) -> None:
     if call.as_json:
         say_json(found)
         return
-    say(f"archive {found.url}, cluster {found.cluster}" if found.url else "this cluster has no archive")
+    say(f"{archive_line(found)}; cluster {found.cluster}" if found.url else "this cluster has no archive")
+    if found.error:
+        say(f"the archive has stopped: {found.error}; start the manager again")
+    for failure in found.drills.failures:
+        say(f"restore drill failed: {failure}")
     rows: list[Row] = []
     for one in found.queries:
         state = Cell("failing", "red") if one.error else Cell("archiving" if one.running else "idle")
@@ -247,14 +253,24 @@ def restore(
 
 
 def export(
-    call: CallOptions, job: RestoredJobOption, to: ToOption, batch: BatchOption = None, archive: UrlOption = ""
+    call: CallOptions,
+    job: RestoredJobOption,
+    to: ToOption,
+    batch: BatchOption = None,
+    archive: UrlOption = "",
+    as_new_query: Annotated[
+        bool, typer.Option("--as-new-query", help="With an id of its own, for a query beside the archived one.")
+    ] = False,
 ) -> None:
-    """Make a plain Spark checkpoint of an archived batch, with its state: Spark goes on with it without Rhino."""
+    """Make a plain Spark checkpoint of an archived batch, with its state.
+
+    Spark goes on with it without Rhino, and its state reader shows the state of the batch. `rhino adopt` takes it over.
+    """
     from rhino.cli.archive_restore import chosen
     from rhino.cli.archive_restore import export as exported
 
     bucket = Bucket(_url(archive, call))
-    _show_restored(exported(bucket, asyncio.run(chosen(bucket, job, batch)), to), call)
+    _show_restored(exported(bucket, asyncio.run(chosen(bucket, job, batch)), to, as_new_query=as_new_query), call)
 
 
 def _show_restored(done: Restored, call: CallOptions) -> None:
@@ -262,6 +278,9 @@ def _show_restored(done: Restored, call: CallOptions) -> None:
         say_json(done)
         return
     say(f"query {done.query or done.job}: batch {done.batch_id}, logged at {_time(done.logged_ms)}")
+    if done.job != done.source_job:
+        say(f"new query {done.job}: start it with checkpointLocation {done.checkpoint} and a sink of its own")
+        return
     say(f"start it with checkpointLocation {done.checkpoint} (it was {done.former_location or 'not known'})")
     say(f"batch {done.batch_id + 1} and those after it are computed again: their output must be idempotent")
 
@@ -271,6 +290,7 @@ for name, command in (
     ("now", now),
     ("list", list_batches),
     ("verify", verify),
+    ("prune", prune),
     ("claim", claim_query),
     ("restore", restore),
     ("export", export),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from rhino_archive.bucket import Bucket
 from rhino_archive.manifest import ArchivedFile, Manifest
 from rhino_archive.reading import manifests_of_batch, newest_manifest, read_file, read_part
 from rhino_core.errors import AlreadyThereError, IntegrityError, NoSpaceError, PreconditionError, UnknownError
+from rhino_core.foreign import read_json
 from rhino_core.ids import StoreId
 from rhino_core.text import count
 from spark_connector import operator_metadata
@@ -28,9 +31,13 @@ AT_ONCE = 4  # files that are fetched at the same time
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The archived batch that is in the checkpoint now. `state_files` and `state_bytes`: of an export."""
+    """The archived batch that is in the checkpoint now. `state_files` and `state_bytes`: of an export.
+
+    `job`: the id in the checkpoint. `source_job`: that of the archived query; a new query has another one.
+    """
 
     job: str
+    source_job: str
     query: str
     batch_id: int
     logged_ms: int
@@ -61,10 +68,16 @@ def restore(manifest: Manifest, folder: Path) -> Restored:
     return _made(manifest, folder, lambda checkpoint: (0, 0))
 
 
-def export(bucket: Bucket, manifest: Manifest, folder: Path) -> Restored:
-    """Like `restore`, with the state, in the form of Spark's own provider. Raises IntegrityError for damage, too."""
+def export(bucket: Bucket, manifest: Manifest, folder: Path, *, as_new_query: bool = False) -> Restored:
+    """Like `restore`, with the state, in the form of Spark's own provider. Raises IntegrityError for damage, too.
+
+    `as_new_query`: the checkpoint gets an id of its own, so both are different queries for everybody.
+    """
 
     def fill(checkpoint: QueryCheckpoint) -> tuple[int, int]:
+        if as_new_query:
+            fields = read_json(checkpoint.folder / "metadata") | {"id": str(uuid.uuid4())}
+            replace_file(checkpoint.folder / "metadata", json.dumps(fields, separators=(",", ":")).encode())
         found = asyncio.run(_fetch_all(bucket, manifest, checkpoint))
         checkpoint.rewrite_provider(PROVIDER_CLASSES["provider"], PROVIDER_CLASSES["checkpoint"])
         return found
@@ -80,6 +93,7 @@ def _made(manifest: Manifest, folder: Path, fill: Callable[[QueryCheckpoint], tu
     try:
         _write(manifest, temporary, folder)
         files, size_bytes = fill(QueryCheckpoint(temporary))
+        job = QueryCheckpoint(temporary).job
         if folder.exists():
             folder.rmdir()  # it is empty
         temporary.rename(folder)
@@ -88,7 +102,8 @@ def _made(manifest: Manifest, folder: Path, fill: Callable[[QueryCheckpoint], tu
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return Restored(
-        job=manifest.job,
+        job=job,
+        source_job=manifest.job,
         query=manifest.query,
         batch_id=manifest.batch_id,
         logged_ms=manifest.logged_ms,

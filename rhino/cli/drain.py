@@ -17,16 +17,24 @@ from rhino_model.strategy import Strategy
 
 
 def run_drain(
-    worker: str, strategy: Strategy, call: CallOptions, *, deadline_s: float, wait: bool, timeout_s: float
+    worker: str,
+    strategy: Strategy,
+    call: CallOptions,
+    *,
+    deadline_s: float,
+    wait: bool,
+    timeout_s: float,
+    notice_s: float = 0.0,
 ) -> int:
     """Marks the worker and moves all virtual nodes and copies off it. With `wait`, blocks until it is safe to remove.
 
-    Returns the exit code. The caller handles RhinoErrors.
+    With a notice it blocks until its end at most. Returns the exit code. The caller handles RhinoErrors.
     """
+    deadline = time.monotonic() + min(timeout_s, notice_s or timeout_s)
     with HandoverClient(call.manager) as client:
-        status = client.drain(worker, strategy=strategy, deadline_s=deadline_s)
+        status = client.drain(worker, strategy=strategy, deadline_s=deadline_s, notice_s=notice_s)
         if wait:
-            status = _follow(client, status, time.monotonic() + timeout_s)
+            status = _follow(client, status, deadline)
     _show(status, as_json=call.as_json)
     return exit_codes.FAILED if wait and not status.safe_to_remove else exit_codes.OK
 
@@ -81,9 +89,7 @@ def _follow(client: HandoverClient, status: DrainView, deadline: float) -> Drain
 def _show(status: DrainView, *, as_json: bool) -> None:
     if as_json:
         say_json(status)
-    elif status.safe_to_remove:
-        say(f"worker {status.worker}: safe to remove")
     else:
-        say(f"worker {status.worker}: not safe to remove")
+        say(status.headline)
         for blocker in status.blockers:
             say(f"  {blocker}")

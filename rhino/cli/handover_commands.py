@@ -148,11 +148,20 @@ def drain(
         ),
     ] = 3600.0,
     deadline_s: DeadlineOption = 300.0,
+    notice_s: Annotated[
+        float,
+        typer.Option(
+            help="The worker leaves in so many seconds, whatever happens. A lack of workers for its copies is then no "
+            "refusal, and --wait ends with the notice. 0: the worker waits.",
+            callback=seconds("--notice-s"),
+        ),
+    ] = 0.0,
 ) -> None:
     """Empty a worker: it gets no new copies, and everything moves off it. Says when it is safe to remove.
 
     Safe to remove means that every virtual node runs elsewhere and every replica group has all its copies on other
-    workers. So no state is read remotely when the worker is removed. Repeat the command after a failed handover.
+    workers. So no state is read remotely when the worker is removed. Virtual nodes with a replica move first, with the
+    next batch and without a copy. Repeat the command after a failed handover.
     """
     from rhino.cli.drain import run_cancel, run_drain, run_drain_plan
 
@@ -161,7 +170,9 @@ def drain(
         raise typer.Exit(run_cancel(worker, call))
     if dry_run:
         raise typer.Exit(run_drain_plan(worker, strategy, call))
-    raise typer.Exit(run_drain(worker, strategy, call, deadline_s=deadline_s, wait=wait, timeout_s=timeout_s))
+    raise typer.Exit(
+        run_drain(worker, strategy, call, deadline_s=deadline_s, wait=wait, timeout_s=timeout_s, notice_s=notice_s)
+    )
 
 
 def explain(

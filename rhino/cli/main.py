@@ -16,6 +16,7 @@ from rhino.cli import (
     archive,
     cert,
     daemon_commands,
+    doctor_command,
     examples,
     exit_codes,
     handover_commands,
@@ -308,6 +309,7 @@ def release(
     raise typer.Exit(run_release(TakeoverArguments(checkpoint, socket, dry_run, idle_s, as_json, yes=yes)))
 
 
+doctor_command.register(app, CHECKPOINTS)
 access.attach(app)
 examples.attach(app)
 

@@ -16,6 +16,7 @@ from rhino.client.scrub import ScrubView
 from rhino.client.verdict import Level, Verdict, group_name, judge, whole_copies
 from rhino_core.text import count, duration
 from rhino_core.version import rhino_version
+from rhino_model.archives import Archive
 
 DEFAULT_SECTIONS = ("workers", "queries", "forgotten", "balance", "handovers")
 _LEVELS = {Level.OK: "bold green", Level.DEGRADED: "bold yellow", Level.CRITICAL: "bold red"}
@@ -33,6 +34,9 @@ def render(overview: Overview, out: Console, sections: Collection[str] = ()) -> 
             show_columns(out, head, rows)
     if "queries" in sections:
         _say_queries(overview, out)
+    if overview.archive.url:
+        say_to(out)
+        say_to(out, archive_line(overview.archive))
     for worker in overview.workers:
         if worker.disk_message:
             say_to(out, f"worker {worker.worker_id}, disk {worker.disk}: {worker.disk_message}")
@@ -51,6 +55,20 @@ def _say_verdict(overview: Overview, verdict: Verdict, out: Console) -> None:
         say_to(out, f"  {counts}")
     for hint in verdict.hints:
         say_to(out, f"  note: {hint}")
+
+
+def archive_line(archive: Archive) -> str:
+    """The archive in a line: how old, and its drills."""
+    age_s = max((one.age_s for one in archive.queries), default=0.0)
+    age = f"{duration(age_s)} behind" if age_s else "up to date"
+    drills, text = archive.drills, f"archive {archive.url}: {count(len(archive.queries), 'query', 'queries')}, {age}"
+    if not drills.every_s:
+        return f"{text}; no restore drills"
+    passed = f"the last one {duration(drills.passed_age_s or 0.0)} ago" if drills.passed else "none yet"
+    others = {"failed": drills.failed, "unproven": drills.unproven, "not run": drills.not_run}
+    more = "".join(f", {number} {what}" for what, number in others.items() if number)
+    why = f" ({drills.why})" if drills.why else ""
+    return f"{text}; restore drills: {drills.passed} passed, {passed}{more}{why}"
 
 
 def _workers(overview: Overview) -> list[Row]:

@@ -115,14 +115,21 @@ class HandoverClient:
         return decode(Handover, self._call(f"cancel handover {handover_id}", self._stub.CancelHandover, request))
 
     def drain(
-        self, worker: str, *, cancel: bool = False, strategy: Strategy = ALL_AT_ONCE, deadline_s: float = 300.0
+        self,
+        worker: str,
+        *,
+        cancel: bool = False,
+        strategy: Strategy = ALL_AT_ONCE,
+        deadline_s: float = 300.0,
+        notice_s: float = 0.0,
     ) -> DrainView:
         """Marks a worker as draining and moves all virtual nodes and copies off it. The call is idempotent.
 
-        `cancel` removes the mark.
+        `cancel` removes the mark. `notice_s`: the worker leaves in so many seconds, whatever happens. It is then marked
+        although other workers cannot take all of its copies, and an error is about the rest.
         """
         request = pb.DrainRequest(
-            worker=worker, cancel=cancel, strategy=strategy_to_pb(strategy), deadline_s=deadline_s
+            worker=worker, cancel=cancel, strategy=strategy_to_pb(strategy), deadline_s=deadline_s, notice_s=notice_s
         )
         return decode(DrainView, self._call(f"drain worker {worker}", self._stub.DrainWorker, request, retry=True))
 

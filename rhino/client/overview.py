@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import grpc
@@ -14,8 +15,9 @@ from rhino.client.scrub import NO_SCRUB, ScrubView
 from rhino_core import ids
 from rhino_core.rpc.channel import call_sync
 from rhino_core.text import query_handle
+from rhino_model.archives import NO_ARCHIVE, Archive
 from rhino_model.codec import decode
-from rhino_model.handovers import Handover
+from rhino_model.handovers import DrainView, Handover
 from rhino_model.loads import SourceLag
 from rhino_model.places import At, Computed
 from rhino_pb import handover_pb2, handover_pb2_grpc, replication_pb2, replication_pb2_grpc
@@ -135,6 +137,8 @@ class Overview:
     rhino_version: str = ""  # of the manager; empty: not reported
     insecure: bool = False  # the manager runs with --insecure
     notes: tuple[str, ...] = ()  # about applications, for people
+    drains: tuple[DrainView, ...] = ()  # of workers that are draining and not lost
+    archive: Archive = NO_ARCHIVE
 
 
 def query_names(jobs: Iterable[JobView]) -> dict[str, str]:
@@ -174,13 +178,19 @@ def _ask(manager: str, channel: grpc.Channel, timeout_s: float) -> Overview:
     jobs = call_sync(doing, lambda: handover.ListJobs(handover_pb2.ListJobsRequest(), timeout=timeout_s))
     request = handover_pb2.ListHandoversRequest()
     handovers = call_sync(doing, lambda: handover.ListHandovers(request, timeout=timeout_s))
+    seen = tuple(decode(WorkerView, w) for w in workers.workers)
+    draining = [handover_pb2.GetDrainRequest(worker=w.worker_id) for w in seen if w.draining and w.state != "lost"]
+    drains = [call_sync(doing, partial(handover.GetDrain, one, timeout=timeout_s)) for one in draining]
+    archive = call_sync(doing, lambda: handover.GetArchive(handover_pb2.GetArchiveRequest(), timeout=timeout_s))
     return Overview(
         generation=workers.generation,
-        workers=tuple(decode(WorkerView, w) for w in workers.workers),
+        workers=seen,
         groups=tuple(decode(GroupView, g) for g in groups.groups),
         jobs=tuple(decode(JobView, j) for j in jobs.jobs),
         handovers=tuple(decode(Handover, h) for h in handovers.handovers if not h.finished_ms),
         rhino_version=workers.rhino_version,
         insecure=workers.insecure,
         notes=tuple(jobs.notes),
+        drains=tuple(decode(DrainView, d) for d in drains),
+        archive=decode(Archive, archive),
     )

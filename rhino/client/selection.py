@@ -31,7 +31,11 @@ def _of_job(overview: Overview, job: str) -> Overview:
     mine = {member.worker_id for group in groups for member in group.members}
     mine |= {name for one in jobs for node in one.virtual_nodes for name in (node.desired_worker, node.actual_worker)}
     workers = tuple(worker for worker in overview.workers if worker.worker_id in mine)
-    return dataclasses.replace(overview, workers=workers, groups=groups, jobs=jobs, handovers=handovers)
+    archived = tuple(one for one in overview.archive.queries if one.job == found)
+    archive = dataclasses.replace(overview.archive, queries=archived)
+    return dataclasses.replace(
+        overview, workers=workers, groups=groups, jobs=jobs, handovers=handovers, archive=archive
+    )
 
 
 def _of_worker(overview: Overview, worker: str) -> Overview:
@@ -44,7 +48,8 @@ def _of_worker(overview: Overview, worker: str) -> Overview:
     handovers = tuple(
         one for one in overview.handovers if any(worker in (move.origin, move.target) for move in one.plan.moves)
     )
-    return dataclasses.replace(overview, workers=workers, groups=groups, jobs=jobs, handovers=handovers)
+    drains = tuple(one for one in overview.drains if one.worker == worker)
+    return dataclasses.replace(overview, workers=workers, groups=groups, jobs=jobs, handovers=handovers, drains=drains)
 
 
 def _is_member(group: GroupView, worker: str) -> bool:

@@ -14,6 +14,7 @@ from rhino_core.text import count, duration
 NAMED_MAX = 3  # names in one reason
 QUIET_S, SILENT_S = 120.0, 600.0  # without a batch: a hint, and a reason
 INTERVALS = 3  # so many usual intervals of its batches are no silence
+LATE_S, LATE_ROUNDS = 60.0, 6  # an archive is late after so many seconds, or so many of its intervals
 
 
 class Level(enum.Enum):
@@ -78,6 +79,7 @@ def _degraded(overview: Overview) -> Iterator[str]:
         text = "fewer complete copies than replicationFactor + 1"
         yield f"{_of(short, overview)} {text}: {_groups(short, overview)}"
     yield from _without_a_batch(overview, SILENT_S, math.inf)
+    yield from _archive(overview)
 
 
 def _without_a_batch(overview: Overview, least_s: float, most_s: float) -> Iterator[str]:
@@ -94,6 +96,23 @@ def _without_a_batch(overview: Overview, least_s: float, most_s: float) -> Itera
     if found:
         running = count(sum(job.connected for job in overview.jobs), "running query", "running queries")
         yield f"{len(found)} of {running} without a batch for minutes: {_named(found)}; is there no new data?"
+
+
+def _archive(overview: Overview) -> Iterator[str]:
+    archive, names = overview.archive, query_names(overview.jobs)
+    if archive.error:
+        yield f"the archive has stopped: {archive.error}; start the manager again"
+    for query in archive.queries:
+        name = names.get(query.job, query.job)
+        if query.age_s > max(LATE_S, LATE_ROUNDS * archive.every_s):
+            yield f"query {name}: the archive is {duration(query.age_s)} behind" + f": {query.error}" * bool(
+                query.error
+            )
+        elif query.error:
+            yield f"query {name} is not archived: {query.error}"
+    failures = archive.drills.failures
+    if failures:
+        yield f"{count(len(failures), 'restore drill')} failed: {_named(failures)}"
 
 
 def _hints(overview: Overview) -> Iterator[str]:
@@ -120,9 +139,8 @@ def _hints(overview: Overview) -> Iterator[str]:
     yield from overview.notes
     if len(versions) > 1:
         yield f"{len(versions)} versions of Rhino run: {_named(sorted(versions))}; `--section versions` shows where"
-    draining = [worker.worker_id for worker in overview.workers if worker.draining]
-    if draining:
-        yield f"{count(len(draining), 'worker')} draining: {_named(draining)}"
+    for drain in overview.drains:
+        yield "; ".join((drain.headline, *drain.blockers))
     if overview.handovers:
         running = [one.handover_id for one in overview.handovers]
         yield f"{count(len(running), 'handover')} running: {_named(running)}"

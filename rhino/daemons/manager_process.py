@@ -14,6 +14,7 @@ from handover_manager.archive.archiver import Archiver
 from handover_manager.service.service import HandoverService
 from replication_manager.service.service import ReplicationService
 from rhino.daemons.cluster_port import ClusterPort
+from rhino_archive.bucket import used
 from rhino_core import failpoints
 from rhino_core.descriptors import raise_limit
 from rhino_core.folder import claim
@@ -45,7 +46,7 @@ def _bind(server: Server, listen: str) -> str:
 def _archiver(settings: ManagerSettings, journal: Journal, transport: Transport) -> Archiver | None:
     if not settings.archive:
         return None
-    return Archiver(settings.archive, settings.archive_every_s, settings.archive_keep, journal, transport)
+    return Archiver(settings, journal, transport)
 
 
 @contextlib.asynccontextmanager
@@ -63,11 +64,13 @@ async def _metrics(
         return
     from handover_manager.service.metrics import HandoverMetrics
     from replication_manager.service.metrics import ReplicationMetrics
-    from rhino_core.metrics import AuditMetrics, CollectorRegistry, exporting
+    from rhino_core.metrics import ArchiveMetrics, AuditMetrics, CollectorRegistry, exporting
 
     registry = CollectorRegistry()
-    groups, queries = ReplicationMetrics(replication.core, registry), HandoverMetrics(handover.core, registry)
+    groups = ReplicationMetrics(replication.core, registry)
+    queries = HandoverMetrics(handover.core, registry, handover.archive)
     AuditMetrics(registry, lambda: audit.missing_total)
+    ArchiveMetrics(registry, used)
     handover.subscribe(queries.announced)
     replication.runtime.subscribe(groups.lags.changed)
     replication.runtime.on_reports(groups.lags.changed)

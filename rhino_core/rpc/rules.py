@@ -175,7 +175,7 @@ FIELDS: dict[str, Rule] = dict(
             "cluster digest session_id run_id handover_id former_token DriverWelcome.token owner zone rack",
         ),
         # texts
-        _of(_LABEL, "mode outcome unit SourceLag.source query"),
+        _of(_LABEL, "mode outcome unit SourceLag.source query keep"),
         _of(_LABEL, "client protocol_version application_id spark_version executor_id by kind strategy"),
         _of(
             _LABEL,
@@ -184,7 +184,8 @@ FIELDS: dict[str, Rule] = dict(
         _of(
             _TEXT,
             "message disk_message reason reasons blockers why basis intent store_root inbox QueryEnded.error "
-            "CheckpointRead.error ArchivedQuery.error workers_wanted_why detail notes",
+            "CheckpointRead.error ArchivedQuery.error workers_wanted_why detail notes unproven "
+            "ArchiveStatus.error failures",
         ),
         # numbers
         _of(Number(0, (1 << 31) - 1), "operator operators task_group branch_operator"),
@@ -209,12 +210,13 @@ FIELDS: dict[str, Rule] = dict(
             _COUNT,
             "configuration_epoch configuration_epochs misses missed_now staying worker_indexes skipped executors",
         ),
-        _of(_COUNT, "AdaptationDecision.times workers_wanted BatchLoad.workers"),
+        _of(_COUNT, "AdaptationDecision.times workers_wanted BatchLoad.workers passed failed not_run"),
+        _of(_COUNT, "ArchiveDrills.unproven"),
         _of(_COUNT, "format ArchiveExtent.pack batch_size gap_batches max_transfers DrainStatus.virtual_nodes"),
         _of(_SECONDS, "commit_timeout_s timeout_s deadline_s gap_s oldest_s lease_s heartbeat_interval_s settling_s"),
         _of(_SECONDS, "last_heartbeat_ago_s task_s pause_s total_s prepare_s left_s delete_in_s batch_s trigger_s"),
-        _of(_SECONDS, "batch_ago_s batch_interval_s"),
-        _of(_SECONDS, "predicted_pause_s predicted_total_s age_s"),
+        _of(_SECONDS, "batch_ago_s batch_interval_s notice_s leaves_in_s"),
+        _of(_SECONDS, "predicted_pause_s predicted_total_s age_s every_s passed_age_s"),
         _of(Number(0, 1e18), "behind SourceLag.read"),
         _of(Number(0, 1e15), "gain_s cost_s measured expected planned shares"),
         _of(_MILLISECONDS, "duration_ms started_ms finished_ms marked_ms start_at_ms at_ms modified_ms forgotten_ms"),
@@ -242,6 +244,7 @@ LENGTHS = {
             CheckVersionsReply.checks BranchRequest.links BranchRequest.empty
             InventoryReply.files InventoryReply.floors
             ArchiveRequest.versions ArchiveReply.refused ArchiveManifest.parts ArchivePart.groups ArchivePart.packs
+            DrillRequest.versions
             ArchivedVersions.packs ArchivedVersions.versions ArchivedVersion.files ArchivedVersion.bytes
             ListReply.files ListReply.modified_ms
             JobStatus.virtual_nodes DesiredLocations.locations ForgetWorkerReply.only_member

@@ -61,6 +61,7 @@ _SERVICES: Mapping[str, Mapping[str, Right]] = {
         "StartScrub": CHANGES,
         "Branch": CHANGES,
         "Archive": _only(MANAGER),
+        "Drill": _only(MANAGER),
     },
     "grpc.health.v1.Health": dict.fromkeys(("Check", "List", "Watch"), Right(EVERYBODY)),
     "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": READS},

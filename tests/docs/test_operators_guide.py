@@ -24,6 +24,7 @@ PACKAGES = (
     "rhino",
     "query_evolution",
     "rhino_core",
+    "rhino_archive",
     "spark_connector",
     "worker_runtime",
     "replication_manager",
@@ -107,6 +108,7 @@ CALLS = {  # what the page says of a method for workers and the manager; the oth
     "CheckVersions": "versions",
     "Describe": "condition",
     "Archive": "archive versions",
+    "Drill": "restore them for drills",
 }
 
 

@@ -28,6 +28,8 @@ from rhino_core.rpc import gate, greeting
 from rhino_core.security import identity
 from rhino_core.security.sources import AUTHORITIES_FILE, CERTIFICATE_FILE, KEY_FILE, FolderSource, read_cluster_key
 from rhino_core.settings import ManagerSettings
+from spark_connector.doctor import checksums
+from spark_connector.doctor import content as doctored
 from spark_connector.query_checkpoint import QueryCheckpoint
 from tests.fuzz.fact_targets import FACT_TARGETS, SEPARATOR
 from tests.fuzz.push_targets import push_handshakes, push_records
@@ -79,11 +81,31 @@ def zips(data: bytes, folder: Path) -> None:
 
 
 def changelogs(data: bytes, folder: Path) -> None:
-    for parse in (changelog.parse, changelog.lineage, lambda content: changelog.with_lineage(content, ())):
+    for parse in (
+        changelog.parse,
+        changelog.lineage,
+        lambda content: changelog.with_lineage(content, ()),
+        lambda content: changelog.check(content, lineage_wanted=False),
+    ):
         try:
             parse(data)
         except RhinoError:
             continue
+
+
+def examined_files(data: bytes, folder: Path) -> None:
+    """Files of a checkpoint, as `rhino doctor` reads them. Each parser gets each part."""
+    for part in data.split(SEPARATOR):
+        for parse in (
+            *(doctored.offset_entry, doctored.operator, doctored.schema, doctored.snapshot, doctored.table),
+            *(doctored.query_id, doctored.query_id_within),
+            lambda sums: checksums.hadoop_matches(sums, b"data"),
+            lambda sums: checksums.spark_matches(sums, b"data"),
+        ):
+            try:
+                parse(part)
+            except RhinoError:
+                continue
 
 
 def checkpoints(data: bytes, folder: Path) -> None:
@@ -177,7 +199,7 @@ def metrics_requests(data: bytes, folder: Path) -> None:
 TARGETS: dict[str, Target] = {
     target.__name__: target
     for target in (
-        *(push_frames, requests, names, zips, changelogs, checkpoints),
+        *(push_frames, requests, names, zips, changelogs, checkpoints, examined_files),
         *(journals, keys, certificates, greeters, marks),
         *(push_records, push_handshakes, manager_records, metrics_requests),
         *FACT_TARGETS,

@@ -180,11 +180,10 @@ class World:
         try:
             drain = Drain(name)
             request = Request("", intent=drain, deadline_s=20.0)
-            moves = self.play.core.plan_drain(request, drain, now=self.play.now)
+            self.play.core.check_drain(request, drain, now=self.play.now)
             self.cluster.set_draining(name, True)
             self.take_view()
-            if moves:
-                self.hand_over(request)
+            self.hand_over(request)
         except RhinoError:
             return
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from handover_manager.archive.keeping import Keeper
 from rhino.cli.archive import opens
 from rhino_archive.bucket import Bucket
 from rhino_archive.claims import claim
+from rhino_archive.keeping import Keeper
 from rhino_archive.manifest import ArchivedFile, ArchivedVersion, Manifest, digest_of, manifest_bytes, pack_name
 from rhino_archive.packs import Packer
 from rhino_archive.retention import retention_of

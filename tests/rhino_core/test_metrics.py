@@ -58,6 +58,8 @@ def test_both_daemons_serve_their_metrics_and_nothing_else(daemons: tuple[Daemon
     kinds = {labels[0][1] for name, labels in found if name == "rhino_commit_duration_seconds_count"}
     assert kinds == {"changelog", "snapshot"}
     for samples in (manager.samples(), found):
+        kinds = {labels[0][1] for name, labels in samples if name == "rhino_archive_requests_total"}
+        assert kinds == {"put", "get", "list", "delete"}
         build = {name: dict(labels) for name, labels in samples if name == "rhino_build_info"}
         assert build == {"rhino_build_info": {"version": version("rhino-state"), "protocol": str(PROTOCOL)}}
         assert samples["process_resident_memory_bytes", ()] > 10_000_000

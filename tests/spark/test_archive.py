@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
 from rhino.cli.main import app
@@ -19,8 +19,8 @@ from rhino_model.archives import ArchivedQuery
 from spark_connector.query_checkpoint import QueryCheckpoint
 from tests.spark.conftest import wait_for
 from tests.spark.queries import QUERIES
-from tests.spark.run import Run, assert_equals_batch
-from tests.spark.support.takeover import STOCK, advance, wait_until_over
+from tests.spark.run import Run, assert_equals_batch, assert_same_rows
+from tests.spark.support.takeover import STOCK, Tool, advance, remove_state, wait_until_over
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
 SETTINGS = {
@@ -141,3 +141,45 @@ def test_it_survives_the_loss_of_its_checkpoint_too_and_goes_on_without_rhino(ar
         advance(run, STOCK, 4)
         assert run.logged() > batches
         assert_equals_batch(run)
+
+
+def state(spark: SparkSession, checkpoint: Path) -> DataFrame:
+    """By Spark's state reader: rows of the query "aggregation"."""
+    rows = spark.read.format("statestore").load(str(checkpoint))
+    return rows.selectExpr("key.k", "value.count as n", "value.sum as s", "value.max as m")
+
+
+# The parts are in tests of CI: an export above, an adoption in test_takeover.py.
+@pytest.mark.nightly
+def test_an_older_batch_can_be_read_and_becomes_a_new_query(archive: Path, tmp_path: Path) -> None:
+    with new_cluster(tmp_path / "cluster", archive) as (cluster, spark):
+        run = Run(spark, QUERIES["aggregation"], tmp_path)
+        go_on(cluster, run, 5)
+        older = run.logged() - 1
+        go_on(cluster, run, 4)
+        newest, job = run.logged() - 1, QueryCheckpoint(run.checkpoint).job
+
+        # Time travel: Spark's own state reader.
+        for batch in (older, newest):
+            to, number = tmp_path / f"batch-{batch}", str(batch)
+            rhino("archive", "export", "--job", job, "--batch", number, "--to", str(to), "--archive", str(archive))
+            assert_same_rows(state(spark, to), run.query.batch(spark, batch + 1))
+            assert QueryCheckpoint(to).job == job
+
+        # Staging: another query goes on after the older batch, and the archived one after its newest.
+        staged = Run(spark, run.query, tmp_path / "staged")
+        to, number = str(staged.checkpoint), str(older)
+        options = ("--batch", number, "--to", to, "--as-new-query", "--manager", cluster.manager, "--json")
+        made = json.loads(rhino("archive", "export", "--job", job, *options))
+        assert (made["source_job"], made["job"]) == (job, QueryCheckpoint(staged.checkpoint).job)
+        assert made["job"] != job
+        assert staged.logged() == older + 1
+        for batch in range(staged.logged()):  # the rows of former batches are compared, too
+            shutil.copytree(run.output / str(batch), staged.output / str(batch))
+        assert Tool(cluster)("adopt", staged.checkpoint)["job"] == made["job"]
+        remove_state(staged.checkpoint)
+        for one in (staged, run):
+            running = one.start()
+            one.advance(running, 3)
+            running.stop()
+            assert_equals_batch(one)

@@ -104,17 +104,17 @@ class Uploader:
             store = self._replication.store
             key = order.archive, order.job
             known = self._known.setdefault(key, Known(store.catalogue, self._clock))
-            upload = _Upload(self._replication, bucket(order.archive), known, self._before_pack, progress)
+            upload = _Upload(self._replication, bucket(order.archive), known, self.pace, progress)
             started = self._clock()
             with store.pins.keeping(order.versions):
                 await upload.run(order)
         extra = {"job": order.job, "versions": len(order.versions), "bytes": progress.uploaded_bytes}
         log.info("archived", extra={**extra, "duration_s": round(self._clock() - started, 3)})
 
-    async def _before_pack(self, pack: Pack) -> float:
-        """Waits until the pack may go up. Returns the time."""
+    async def pace(self, size_bytes: int) -> float:
+        """Waits until so many bytes may go up, or come from the archive for a drill. Returns the time."""
         await self._turns.catch_up()
-        await self._throttle.spend(len(pack.data))
+        await self._throttle.spend(size_bytes)
         return self._clock()
 
 
@@ -136,21 +136,21 @@ class _Reading:
 
 
 class _Upload:
-    """The work on one order. `before_pack` waits until a pack may go up, and returns the time."""
+    """The work on one order. `pace`: see `Uploader.pace`."""
 
     def __init__(
         self,
         replication: Replication,
         into: Bucket,
         known: Known,
-        before_pack: Callable[[Pack], Awaitable[float]],
+        pace: Callable[[int], Awaitable[float]],
         progress: Progress,
     ) -> None:
         self._replication = replication
         self._store = replication.store
         self._bucket = into
         self._known = known
-        self._before_pack = before_pack
+        self._pace = pace
         self._progress = progress
         self._packer = Packer()
         self._packed_at: dict[str, float] = {}  # of uploaded packs
@@ -237,7 +237,7 @@ class _Upload:
 
     async def _put(self, job: str, packs: Iterable[Pack]) -> None:
         for pack in packs:
-            at = await self._before_pack(pack)
+            at = await self._pace(len(pack.data))
             hit("archive.pack.before")
             await self._bucket.put(pack_name(job, pack.name), pack.data)
             hit("archive.pack.after")

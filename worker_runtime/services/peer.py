@@ -11,7 +11,7 @@ from typing import Any
 import grpc.aio
 from crc32c import crc32c
 
-from rhino_archive.manifest import part_to_pb
+from rhino_archive.manifest import part_of, part_to_pb
 from rhino_core.errors import IntegrityError, InvalidRequestError, UnknownError
 from rhino_core.ids import FileEntry, GroupId, Lane, parse_name
 from rhino_core.rpc.convert import (
@@ -29,6 +29,7 @@ from rhino_core.rpc.inventory import files_to_pb
 from rhino_core.security.identity import CALLER
 from rhino_core.version import PROTOCOL, check_protocol
 from rhino_pb import archive_pb2, common_pb2, peer_pb2, peer_pb2_grpc, sidecar_pb2
+from worker_runtime.archiving.drilling import Driller
 from worker_runtime.archiving.uploading import Order, Uploader
 from worker_runtime.codec import lane_of, scrub_to_pb
 from worker_runtime.fetch.serving import Reader, Turnstile, host_of, is_turn
@@ -55,6 +56,7 @@ class Answers:
     scrubber: Scrubber
     brancher: Brancher
     uploader: Uploader
+    driller: Driller
 
 
 class PeerService(peer_pb2_grpc.PeerServicer):
@@ -212,3 +214,8 @@ class PeerService(peer_pb2_grpc.PeerServicer):
                     part=part_to_pb(progress.part) if progress.part is not None else None,
                     refused=[group_to_pb(group) for group in progress.refused],
                 )
+
+    async def Drill(self, request: archive_pb2.DrillRequest, context: Context) -> archive_pb2.DrillReply:
+        versions = tuple(store_version_of(message) for message in request.versions)
+        done = await self._answers.driller.drill(request.archive, part_of(request.part), versions)
+        return archive_pb2.DrillReply(rows=done.keys, fetched_bytes=done.fetched_bytes, unproven=done.unproven)

@@ -1,7 +1,8 @@
 """Spark's changelogs of checkpoint format 2: a header with format and lineage, then the changes of one batch.
 
 StateStoreChangelogWriterV3 (no record types) and V4 (with merges) write them. V1 and V2, of checkpoint format 1, have
-the same records, but no lineage. They are never stored: `with_lineage` makes V3 and V4 of them.
+the same records, but no lineage. They are never stored: `with_lineage` makes V3 and V4 of them. Deltas and snapshots of
+the HDFS-backed provider are like V1.
 """
 
 from __future__ import annotations
@@ -15,17 +16,23 @@ from rhino_core.errors import IntegrityError, PreconditionError
 from rhino_core.ids import Version
 from worker_runtime.verify import lz4_blocks
 
-_HEADER_V2 = b"\x00\x02v2"
+_WITH_LINEAGE = {"v1": "v3", "v2": "v4", "v3": "v3", "v4": "v4"}
 _TEXT_BYTES_MAX = 65535  # java.io.DataOutput.writeUTF
 _PUT, _DELETE, _MERGE, _END = 0x01, 0x10, 0x11, 0x00
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`lives`: the key exists afterwards (put or merge); else it does not (delete)."""
+    """`value`: of the key afterwards; None: the key is deleted. `merges`: it is added to the value before."""
 
     key: bytes
-    lives: bool
+    value: bytes | None
+    merges: bool = False
+
+    @property
+    def lives(self) -> bool:
+        """The key exists afterwards."""
+        return self.value is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +69,45 @@ def lineage(data: bytes) -> tuple[Version, ...]:
 
 
 def with_lineage(data: bytes, versions: Sequence[Version]) -> bytes:
-    """Returns a changelog of format 1 as one of format 2: with this lineage, and with the same records.
+    """Returns a changelog as one of format 2: with this lineage in place of its own, and with the same records.
 
     Raises IntegrityError for data that Spark would not read, and PreconditionError for a lineage that is too long.
     """
     content = lz4_blocks.unpack(data)
-    # V1 has no header: it begins with the length of the first key. Spark tells the two apart in the same way.
-    kind, records = ("v4", content[len(_HEADER_V2) :]) if content.startswith(_HEADER_V2) else ("v3", content)
+    reader = _Reader(content)
+    kind = _kind(content)
+    if kind in ("v3", "v4"):
+        _header(reader)
+    elif kind == "v2":
+        reader.text()
+    kind, records = _WITH_LINEAGE[kind], reader.rest
     items = [{"version": item.version, "checkpointUniqueId": item.checkpoint_id} for item in versions]
     header = json.dumps(items, separators=(",", ":")).encode()
     if len(header) > _TEXT_BYTES_MAX:
         raise PreconditionError(f"a lineage of {len(versions)} versions is too long for the header of a changelog")
     return lz4_blocks.pack(b"".join([_text(kind.encode()), _text(header), records]))
+
+
+def check(data: bytes, *, lineage_wanted: bool) -> None:
+    """Reads a changelog, or a file of the HDFS-backed provider, to its end.
+
+    `lineage_wanted`: it must be of format 2. Raises IntegrityError for data that Spark would not read.
+    """
+    content = lz4_blocks.unpack(data)
+    reader, kind = _Reader(content), _kind(content)
+    if lineage_wanted:
+        _header(reader)
+    elif kind != "v1":
+        reader.text()
+    for _ in _changes_v3(reader) if kind in ("v1", "v3") else _changes_v4(reader):
+        pass
+    if not reader.at_end:
+        raise IntegrityError("the changelog goes on behind its end mark")
+
+
+def _kind(content: bytes) -> str:
+    """V1 has no header: it begins with the length of the first key. Spark tells them apart in the same way."""
+    return next((kind for kind in _WITH_LINEAGE if content.startswith(_text(kind.encode()))), "v1")
 
 
 def _text(value: bytes) -> bytes:
@@ -98,9 +132,7 @@ def _changes_v3(reader: _Reader) -> Iterator[Change]:
     while (length := reader.number()) != -1:
         key = reader.take(length)
         value_length = reader.number()
-        if value_length >= 0:
-            reader.take(value_length)
-        yield Change(key, lives=value_length >= 0)
+        yield Change(key, reader.take(value_length) if value_length >= 0 else None)
 
 
 def _changes_v4(reader: _Reader) -> Iterator[Change]:
@@ -109,11 +141,9 @@ def _changes_v4(reader: _Reader) -> Iterator[Change]:
             raise IntegrityError(f"record type {kind:#04x} in a changelog")
         key = reader.take(reader.number())
         value_length = reader.number()
-        if kind != _DELETE:
-            reader.take(value_length)
-        elif value_length != -1:
+        if kind == _DELETE and value_length != -1:
             raise IntegrityError("a deletion with a value in a changelog")
-        yield Change(key, lives=kind != _DELETE)
+        yield Change(key, None if kind == _DELETE else reader.take(value_length), merges=kind == _MERGE)
 
 
 class _Reader:
@@ -126,6 +156,10 @@ class _Reader:
     @property
     def at_end(self) -> bool:
         return self._offset == len(self._data)
+
+    @property
+    def rest(self) -> bytes:
+        return self._data[self._offset :]
 
     def take(self, length: int) -> bytes:
         if length < 0 or self._offset + length > len(self._data):

@@ -6,10 +6,11 @@ its name in the database: SSTs beside the manifest, archived logs in `archive`.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,12 @@ from rhino_core.errors import IntegrityError
 from rhino_core.rocksdb import scan
 from worker_runtime.storage.arriving.zips import NOT_A_SNAPSHOT
 
+DEFAULT = "default"  # column family
 Link = Callable[[str, Path], None]  # (name in the store, target)
 
 
-class MergedValuesError(Exception):
-    """Values readable only by Spark's merge operator: no error was found, but nothing is proven."""
+class UnprovenError(Exception):
+    """Content that only Spark can read, such as values for its merge operator. No damage was found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,19 @@ def unzip(archive: Path, folder: Path) -> Metadata:
             for name in opened.namelist():
                 _plain(name)
             opened.extractall(folder)
-        version, _, text = (folder / "metadata").read_text().partition("\n")
-        if version.strip() not in ("v1", "v2"):
-            raise IntegrityError(f"{archive.name}: metadata of version {version!r}, expected v1 or v2")
-        return _metadata(json.loads(text))
+            return metadata_in(opened)
     except (*NOT_A_SNAPSHOT, OSError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
         raise IntegrityError(f"{archive.name}: not a readable snapshot: {error}") from error
+
+
+def metadata_in(opened: zipfile.ZipFile) -> Metadata:
+    """Parses the entry `metadata` of a snapshot. Raises IntegrityError, or one of NOT_A_SNAPSHOT."""
+    version, _, text = opened.read("metadata").decode().partition("\n")
+    if version.strip() not in ("v1", "v2"):
+        raise IntegrityError(f"metadata of version {version!r}, expected v1 or v2")
+    return _metadata(json.loads(text))
 
 
 def _metadata(fields: dict[str, Any]) -> Metadata:
@@ -85,9 +94,9 @@ class SnapshotDatabase:
     def __init__(self, folder: Path) -> None:
         try:
             options = Options(raw_mode=True)
-            families = {name: options for name in Rdict.list_cf(str(folder)) if name != "default"}
+            families = {name: options for name in Rdict.list_cf(str(folder)) if name != DEFAULT}
             self._db = Rdict(str(folder), options, families or None, AccessType.read_only())
-            self._families = [self._db, *(self._db.get_column_family(name) for name in families)]
+            self._families = {DEFAULT: self._db, **{name: self._db.get_column_family(name) for name in families}}
         except Exception as error:  # the binding has no narrower exception class
             raise IntegrityError(f"RocksDB does not open it: {error}") from error
 
@@ -97,13 +106,19 @@ class SnapshotDatabase:
     def count(self) -> int:
         """Reads every entry of every column family, verifying all blocks. Returns their number.
 
-        Raises IntegrityError, MergedValuesError.
+        Raises IntegrityError, UnprovenError.
         """
+        return sum(1 for _ in self.entries())
+
+    def entries(self) -> Iterator[tuple[str, bytes, bytes]]:
+        """Column family, key and value of every entry, in the order of the first two. Raises as `count`."""
         try:
-            return sum(1 for family in self._families for _ in scan(family))
+            for name, family in sorted(self._families.items()):
+                for key, value in scan(family):
+                    yield name, key, value
         except Exception as error:
             if "merge_operator" in str(error).lower() or "merge operator" in str(error).lower():
-                raise MergedValuesError(str(error)) from error
+                raise UnprovenError(f"values are merged, which only Spark can read: {error}") from error
             raise IntegrityError(f"RocksDB cannot read it to its end: {error}") from error
 
     def __contains__(self, key: bytes) -> bool:

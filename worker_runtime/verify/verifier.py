@@ -23,7 +23,7 @@ from worker_runtime.storage.disk.layout import Layout
 from worker_runtime.storage.index.database import ReadOnlyDatabase
 from worker_runtime.storage.index.index import IndexReader
 from worker_runtime.verify import changelog
-from worker_runtime.verify.snapshot import MergedValuesError, SnapshotDatabase, lay_out, unzip
+from worker_runtime.verify.snapshot import SnapshotDatabase, UnprovenError, lay_out, unzip
 
 ATTEMPTS = 3  # a running sidecar may collect a file between reading the index and linking the file
 
@@ -186,8 +186,8 @@ class _Check:
         database = SnapshotDatabase(self._database)
         try:
             self._report.keys = database.count()
-        except MergedValuesError as error:
-            self._report.unproven.append(f"values are merged, which only Spark can read: {error}")
+        except UnprovenError as error:
+            self._report.unproven.append(str(error))
             return database
         except IntegrityError:
             database.close()

@@ -79,6 +79,13 @@ object Internals {
     RpcUtils.makeDriverRef(HeartbeatReceiver.ENDPOINT_NAME, context.conf, context.env.rpcEnv)
       .ask[Boolean](ExecutorRegistered(executor))
 
+  /**
+   * Whether an executor is being decommissioned: Spark gives it no more tasks. `SparkContext.taskScheduler` is
+   * private[spark], and null in a stopped context.
+   */
+  def isDecommissioned(context: SparkContext, executor: String): Boolean =
+    Option(context.taskScheduler).exists(_.getExecutorDecommissionState(executor).isDefined)
+
   /** Has the listener called by a thread of its own: what delays another listener, or loses its events, does not. */
   def listen(context: SparkContext, listener: SparkListener): Unit =
     context.listenerBus.addToQueue(listener, "rhino")

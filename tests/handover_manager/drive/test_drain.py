@@ -159,10 +159,45 @@ def test_a_worker_that_cannot_be_spared_is_named() -> None:
     play.begin(TaskGroup(0, (0,), 1))
     play.see()
     with pytest.raises(TooFewWorkersError, match=r"w1 cannot be drained.*needs 2 workers, 1 others take copies \(w2\)"):
-        play.core.plan_drain(Request("", intent=Drain("w1")), Drain("w1"), now=0.0)
+        play.core.check_drain(Request("", intent=Drain("w1")), Drain("w1"), now=0.0)
     assert any("needs 2 workers, 1 others" in blocker for blocker in play.drain_state("w1").blockers)
     with pytest.raises(UnknownError, match="'w9': unknown; known are w1, w2"):
         play.drain_state("w9")
+
+
+def test_a_notice_runs_out_also_while_the_manager_restarts(play: Play) -> None:
+    play.cluster.worker("w1", draining=True)
+    play.see()
+    assert play.drain_state("w1").leaves_in_s is None
+    play(ev.DrainBegun("w1", notice_s=120.0))
+    play.now += 40.0
+    assert play.drain_state("w1").leaves_in_s == pytest.approx(80.0, abs=0.01)
+    assert play.drain_state("w1").headline == "worker w1 leaves in 80 s: not safe to remove"
+    after = play.restart()
+    after.see()
+    after.now += 20.0
+    assert after.drain_state("w1").leaves_in_s == pytest.approx(60.0, abs=0.01)
+    after.now += 99.0
+    assert after.drain_state("w1").leaves_in_s == 0.0
+    after.cluster.worker("w1")
+    after.see()
+    assert after.drain_state("w1").leaves_in_s is None, "the drain was ended"
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_with_a_notice_no_handover_goes_on_to_the_worker(play: Play, marked: bool) -> None:
+    """After the last marker its executors may write already, so the handover stays."""
+    play.cluster.chain(G0, "w1 w2 w3" if marked else "w1 w2")
+    play.see()
+    play.start("w3", "0/0")
+    play(ev.DrainBegun("w3", notice_s=30.0))
+    assert play.handover().phase is (Phase.MARKED if marked else Phase.CANCELLED)
+
+
+def test_a_drain_without_notice_cancels_nothing(play: Play) -> None:
+    play.start("w3", "0/0")
+    play(ev.DrainBegun("w3"))
+    assert play.handover().phase is Phase.PREPARING
 
 
 def test_why_a_virtual_node_is_where_it_is(play: Play) -> None:

@@ -55,6 +55,13 @@ def test_a_drain_spreads_over_holders_by_load() -> None:
     assert {move.why for move in made.moves} == {"one of 2 holders of a replica"}
 
 
+def test_a_drain_at_once_does_not_wait_for_copies_where_there_is_a_replica() -> None:
+    cluster = chains(Cluster("w1", "w2", "w3"), "w1", "w1 w2", "w1 w3?", "w1 w3")
+    steps = [[move.node.name for move in step.moves] for step in plan(cluster, Drain("w1")).steps]
+    assert steps == [["0/1", "0/3"], ["0/0", "0/2"]]
+    assert len(plan(cluster, ScaleIn(("w1",))).steps) == 1
+
+
 def test_why_counts_those_that_might_have_been_chosen() -> None:
     only = plan(chains(Cluster("w1", "w2"), "w1 w2", "w1 w2"), Rebalance())
     assert {move.why for move in only.moves} == {"the only other holder"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -96,6 +97,23 @@ async def test_a_drain_in_steps_until_it_is_safe_to_remove(scene: Scene) -> None
         plan = await asyncio.to_thread(client.plan, JOB, ["0/0"], "w1")
         assert "2 former steps" in plan.prediction.basis
     await batches.stop()
+
+
+async def test_a_notice_is_used_as_far_as_it_goes(scene: Scene) -> None:
+    """Of three workers one has left before. The copies lack a worker, and the virtual nodes move all the same."""
+    batches = Batches(scene)
+    first = await rhino(scene, "drain", "w3", "--wait")
+    assert first.exit_code == 0
+    with pytest.raises(PreconditionError, match="needs 2 workers, 1 others take copies"):
+        await rhino(scene, "drain", "w1", "--wait")
+    ended = await rhino(scene, "drain", "w1", "--wait", "--notice-s", "2")
+    assert ended.exit_code == 1
+    assert re.match(r"worker w1 leaves in [01] s: not safe to remove\n  groups that lack whole copies", ended.stdout)
+    await batches.stop()
+    assert (await scene.owner(G0), await scene.owner(G1)) == ("w2", "w2")
+    status = await rhino(scene, "status")
+    assert re.search(r"note: worker w1 leaves in [01] s: not safe to remove; groups that lack whole", status.stdout)
+    assert "note: worker w3: " in status.stdout
 
 
 async def test_the_mark_and_the_confirmed_step_outlive_the_manager(scene: Scene) -> None:

@@ -10,8 +10,9 @@ from handover_manager.machine import SETTLE_S
 from handover_manager.service import metrics
 from handover_manager.service.metrics import HandoverMetrics
 from handover_manager.view import TaskGroup
+from rhino_model.archives import Archive, ArchivedQuery, DrillCounts
 from rhino_model.handovers import Phase
-from workloads.adaptation.scene import Cluster, Play, group
+from workloads.adaptation.scene import JOB, Cluster, Play, group
 
 
 class Scene:
@@ -115,3 +116,22 @@ def test_the_labels_of_queries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     assert scene.value("rhino_query_virtual_nodes", query=metrics.OTHERS) == 2
     (family,) = [f for f in scene.metrics.collect() if f.name == "rhino_query_virtual_nodes"]
     assert len(family.samples) == 1
+
+
+def test_the_archive_has_its_age_batch_and_drills() -> None:
+    scene = Scene()
+    assert scene.value("rhino_archive_drills_total", outcome="passed") is None, "there is no archive"
+    query = ArchivedQuery(JOB, "q", 3, 1, 2, 4, False, 12.5, True, "")
+    drills = DrillCounts(300.0, 1, 2, 3, 4, 99.0, ("damaged",))
+    archive = Archive("/a", "c", (query,), 10.0, drills=drills)
+    scene.registry = CollectorRegistry()
+    scene.metrics = HandoverMetrics(scene.play.core, scene.registry, lambda: archive)
+    (job,) = scene.play.core.jobs.all()
+    label = job.run.name or job.job
+    assert scene.value("rhino_query_archive_age_seconds", query=label) == 12.5
+    assert scene.value("rhino_query_archived_batch_id", query=label) == 3
+    outcomes = ("passed", "unproven", "failed", "not_run")
+    assert [scene.value("rhino_archive_drills_total", outcome=one) for one in outcomes] == [1, 2, 3, 4]
+    assert scene.value("rhino_archive_failed_groups") == 1
+    assert scene.value("rhino_archive_passed_drill_age_seconds") == 99
+    assert scene.value("rhino_archive_stopped") == 0

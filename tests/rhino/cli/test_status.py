@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 
 from rhino.cli import status_command
 from rhino.cli.main import app
-from rhino.cli.status import SECTIONS, render
+from rhino.cli.status import SECTIONS, archive_line, render
 from rhino.client.overview import Overview, query_names
 from rhino_core.errors import UnavailableError
 from rhino_core.version import rhino_version
+from rhino_model.archives import Archive, ArchivedQuery, DrillCounts
 from tests.rhino.client.views import JOB, group, job, node, overview, worker
 
 CLUSTER = overview(
@@ -138,3 +139,20 @@ def test_watch_goes_on_without_the_manager(monkeypatch: pytest.MonkeyPatch) -> N
     assert levels == ["ok", "degraded"]
     assert "manager at h:1: gone" in result.stderr
     assert result.exit_code == 130
+
+
+def test_the_archive_has_a_line_if_there_is_one() -> None:
+    assert not any("archive" in line for line in printed(WELL))
+    query = ArchivedQuery(JOB, "counts", 3, 1, 2, 4, False, 12.7, True, "")
+    drills = DrillCounts(300.0, passed=3, unproven=1, passed_age_s=125.0)
+    seen = dataclasses.replace(WELL, archive=Archive("s3://b/rhino", "c", (query,), 10.0, drills=drills))
+    line = (
+        "archive s3://b/rhino: 1 query, 12 s behind; restore drills: 3 passed, the last one 2 min 5 s ago, 1 unproven"
+    )
+    assert line in printed(seen, width=200)
+    early = Archive("/a", "c", (), 10.0, drills=DrillCounts(300.0, not_run=1, passed_age_s=3.0, why="no worker"))
+    assert (
+        archive_line(early)
+        == "archive /a: 0 queries, up to date; restore drills: 0 passed, none yet, 1 not run (no worker)"
+    )
+    assert archive_line(Archive("/a", "c", ())) == "archive /a: 0 queries, up to date; no restore drills"

@@ -10,7 +10,8 @@ from rhino.client.overview import GroupView, JobView, WorkerView
 from rhino.client.scrub import NO_SCRUB
 from rhino.client.verdict import Level, Verdict, judge
 from rhino_core.ids import JobSettings
-from tests.rhino.client.views import group, job, node, overview, worker
+from rhino_model.archives import Archive, ArchivedQuery, DrillCounts
+from tests.rhino.client.views import JOB, group, job, node, overview, worker
 
 ALL = (worker("a"), worker("b"), worker("c"))
 COUNTS = job(node(0, "a", "a"), node(1, "b", "b"))
@@ -137,3 +138,35 @@ def test_a_query_without_a_batch_for_minutes_is_a_hint_and_then_a_reason() -> No
     assert seen(hourly, other).level is Level.OK
     gone = dataclasses.replace(quiet, connected=False, batch_ago_s=None, executors=None)
     assert seen(gone, other).level is Level.OK
+
+
+def archived(age_s: float = 0.0, error: str = "", name: str = JOB) -> ArchivedQuery:
+    return ArchivedQuery(name, "counts", 3, 1, 2, 4, age_s == 0.0, age_s, True, error)
+
+
+@pytest.mark.parametrize(
+    ("every_s", "query", "reasons"),
+    [
+        (10.0, archived(60.0), ()),
+        (10.0, archived(60.1), ("query counts: the archive is 1 min 0 s behind",)),
+        (60.0, archived(359.0), ()),
+        (60.0, archived(361.0, "w1 broke"), ("query counts: the archive is 6 min 1 s behind: w1 broke",)),
+        (10.0, archived(5.0, "w1 broke"), ("query counts is not archived: w1 broke",)),
+        (10.0, archived(0.0, "w1 broke", "gone"), ("query gone is not archived: w1 broke",)),
+    ],
+)
+def test_an_archive_that_is_late_or_has_an_error_is_a_reason(
+    every_s: float, query: ArchivedQuery, reasons: tuple[str, ...]
+) -> None:
+    seen = dataclasses.replace(overview(ALL, jobs=[COUNTS]), archive=Archive("/a", "c", (query,), every_s))
+    assert judge(seen).reasons == reasons
+    assert judge(seen).level is (Level.DEGRADED if reasons else Level.OK)
+
+
+def test_an_archive_that_has_stopped_and_failed_drills_are_reasons() -> None:
+    drills = DrillCounts(300.0, failed=5, failures=("batch 1: damaged", "b", "c", "d"))
+    archive = Archive("/a", "c", (), 10.0, error="KeyError: 1", drills=drills)
+    assert judge(dataclasses.replace(overview(ALL), archive=archive)).reasons == (
+        "the archive has stopped: KeyError: 1; start the manager again",
+        "4 restore drills failed: batch 1: damaged, b, c and 1 more",
+    )

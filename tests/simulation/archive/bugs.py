@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from handover_manager.archive import archiver, keeping, machine
+from handover_manager.archive import archiver, machine
 from handover_manager.archive import events as ev
 from handover_manager.archive.archiver import Archiver
-from handover_manager.archive.keeping import Keeper
 from handover_manager.archive.machine import ArchivedQuery, ArchiveMachine, Round
-from rhino_archive import claims, retention
+from rhino_archive import claims, keeping, retention
+from rhino_archive.keeping import Keeper
 from rhino_archive.manifest import Manifest
 from rhino_archive.retention import Retention, Written
 from rhino_core.errors import ConflictError, IntegrityError

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
@@ -17,6 +18,7 @@ from handover_manager.archive.machine import ArchiveMachine
 from handover_manager.view import ClusterView, GroupSeen, WorkerSeen
 from rhino_archive.manifest import CheckpointFile, digest_of
 from rhino_core.ids import Epoch, GroupId, Member, ReplicaGroup, Worker
+from rhino_core.settings import ManagerSettings
 from rhino_pb import archive_pb2
 from tests.simulation.archive.query import JOB, Query
 from tests.simulation.archive.sidecar import Call, Sidecar
@@ -65,7 +67,10 @@ class Manager:
             patch.object(archiver_module, "bucket", lambda url: self.client),
             patch.object(archiver_module, "ArchiveMachine", WatchedMachine),
         ):
-            self.archiver = Archiver(URL, EVERY_S, keep, cast(Any, journal), cast(Any, self))
+            settings = ManagerSettings(
+                Path("/x"), archive=URL, archive_every_s=EVERY_S, archive_keep=keep, archive_drill_every_s=0.0
+            )
+            self.archiver = Archiver(settings, cast(Any, journal), cast(Any, self))
         self._machine = cast(WatchedMachine, self.archiver.machine)
         self._machine.client, self._machine.held = self.client, []
         self.archiver.ask_driver(self._ask_driver)
@@ -80,7 +85,9 @@ class Manager:
         self.hear(self._cluster.query.log[-1])
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if self.archiver.failure:
+            self._world.fail(f"the archive of a manager ended: {self.archiver.failure}")
+        elif not task.cancelled() and (error := task.exception()) is not None:
             self._world.fail(f"a manager ended: {_innermost(error)!r}")
 
     def hear(self, event: ev.Event) -> None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rhino_archive.bucket import Bucket
 from rhino_archive.manifest import Manifest, Part, batch_prefix, manifest_bytes, part_of
-from rhino_core.ids import StoreId, StoreVersion
+from rhino_core.ids import StoreId, StoreVersion, parse_name
 from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.convert import store_version_to_pb
+from rhino_core.settings import ManagerSettings
 from rhino_pb import archive_pb2, peer_pb2_grpc, sidecar_pb2
+from tests.handover_manager.cluster import FakeDriver
 from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes, zip_bytes
-from tests.worker_runtime.support.with_manager import lineage, version
+from tests.worker_runtime.spark_files import spark_files
+from tests.worker_runtime.support.with_manager import lineage, settings_of, version
 
 STORE = StoreId("job", 0, 3, "default")
 OTHER = STORE._replace(partition=4)
@@ -94,6 +98,44 @@ async def snapshot(client: Client, store: StoreId = STORE, content: bytes = LARG
         files.append(TWIN)
     await client.commit(store, version(3), zip_bytes(*(name.removeprefix("SSTs/") for name in files)), [], end="zip")
     await client.commit(store, version(4), changelog_bytes(4), [version(3)])
+
+
+async def join_versions(
+    client: Client, *, changelogs: Sequence[int] = (1, 2, 3, 4, 5), snapshots: Sequence[int] = (1, 4)
+) -> StoreVersion:
+    """Versions of a join, as Spark wrote them, with these files. The newest version. The first snapshot is empty."""
+    files = spark_files()
+    for name, content in files.content.items():
+        if name.startswith("SSTs/"):
+            await client.add(STORE, name, content)
+    for number in range(1, 6):
+        for name in sorted(files.content):
+            chosen = changelogs if name.endswith("changelog") else snapshots
+            if name.startswith(f"{number}_") and number in chosen:
+                written, end = parse_name(name).version, name.rpartition(".")[2]
+                assert written is not None
+                newest = StoreVersion(STORE, written)
+                await client.commit(STORE, written, files.content[name], files.lineage.get(name, []), end=end)
+    return newest
+
+
+def drill_settings(scene: Scene, folder: Path, archive: str, every_s: float) -> ManagerSettings:
+    """Of a real manager that is the first one with this archive."""
+    (scene.folder / "job" / "writer").unlink(missing_ok=True)
+    settings = replace(settings_of(folder, lease_s=60.0), archive=archive, archive_every_s=0.2)
+    return replace(settings, archive_drill_every_s=every_s)
+
+
+@asynccontextmanager
+async def running(address: str) -> AsyncIterator[FakeDriver]:
+    """A query with this driver."""
+    driver = FakeDriver(address)
+    try:
+        await driver.hello()
+        await driver.started("job", partitions=4, name="q", location="file:/ckpt")
+        yield driver
+    finally:
+        await driver.stop()
 
 
 async def until_log(process: Process, text: str) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,8 +20,7 @@ from rhino_core.errors import PreconditionError
 from rhino_core.ids import StoreVersion
 from rhino_core.settings import ManagerSettings
 from rhino_model.archives import ArchivedQuery
-from tests.handover_manager.cluster import FakeDriver
-from tests.worker_runtime.archiving.scene import STORE, Scene
+from tests.worker_runtime.archiving.scene import STORE, Scene, running
 from tests.worker_runtime.cluster import changelog_bytes
 from tests.worker_runtime.support.with_manager import lineage, manager, settings_of, version
 
@@ -50,18 +47,6 @@ async def until_whole(address: str, batch: int) -> ArchivedQuery:
 async def until_error(address: str, text: str) -> None:
     while (found := await archived(address)) is None or text not in found.error:  # noqa: ASYNC110
         await asyncio.sleep(0.05)
-
-
-@asynccontextmanager
-async def running(address: str) -> AsyncIterator[FakeDriver]:
-    """A query with this driver."""
-    driver = FakeDriver(address)
-    try:
-        await driver.hello()
-        await driver.started("job", partitions=4, name="q", location="file:/ckpt")
-        yield driver
-    finally:
-        await driver.stop()
 
 
 async def test_logged_batches_come_into_the_archive(scene: Scene, tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ import rhino.spark.wire.Schema.{Fields, Message}
 
 /**
  * The desired location of each virtual node: the manager's map, the executors of each worker, and the query of each
- * run. `active` returns the runs of this driver.
+ * run. `active` returns the runs of this driver. `look` finds executors that are leaving.
  */
-private[spark] class DesiredLocations(active: () => Seq[QueryRun], executors: Executors) extends StoreLocator {
+private[spark] class DesiredLocations(active: () => Seq[QueryRun], executors: Executors, look: () => Unit = () => ())
+  extends StoreLocator {
   private case class Desired(generation: Long, epoch: Long, workers: Map[(Int, Int), Seq[MapWorker]]) {
     def isOlderThan(other: Desired): Boolean =
       generation < other.generation || (generation == other.generation && epoch < other.epoch)
@@ -53,9 +54,15 @@ private[spark] class DesiredLocations(active: () => Seq[QueryRun], executors: Ex
   /** An executor of the first desired worker that has one with a sidecar. */
   override def locate(id: StateStoreProviderId): Option[(String, String)] = for {
     run <- Option(runs.get(id.queryRunId)).orElse(planned(id.queryRunId))
-    its <- division(run.job)
     group <- run.taskGroups.get(id.storeId.operatorId)
-    executor <- its.executor.get((group, id.storeId.partitionId))
+    node = (group, id.storeId.partitionId)
+    found <- located(run.job, node)
+    its <- if (executors.isLeaving(found._2)) { look(); located(run.job, node) } else Some(found)
+  } yield its
+
+  private def located(job: String, node: (Int, Int)): Option[(String, String)] = for {
+    its <- division(job)
+    executor <- its.executor.get(node)
   } yield (its.usable.hostOf(executor), executor)
 
   /**

@@ -37,10 +37,15 @@ private[spark] class UsableExecutors(val all: Seq[UsableExecutor]) {
   def hostOf(id: String): String = host(id)
 }
 
-/** The executors of the application: those that Spark has, and what they have reported. */
-private[spark] class Executors {
+/**
+ * The executors of the application: those that Spark has, and what they have reported.
+ *
+ * @param isLeaving whether Spark decommissions an executor. It then gives it no more tasks
+ */
+private[spark] class Executors(val isLeaving: String => Boolean = _ => false) {
   private val hosts = mutable.Map.empty[String, String] // by executor id
   private val reports = mutable.Map.empty[String, SidecarReport] // a report may come before Spark's own event
+  private val leaving = mutable.Set.empty[String]
   @volatile private var newest = new UsableExecutors(Nil)
 
   /** A new object after every change. */
@@ -48,11 +53,12 @@ private[spark] class Executors {
 
   def added(id: String, host: String): Unit = change(hosts.put(id, host))
   def reported(id: String, report: SidecarReport): Unit = change(reports.put(id, report))
-  def removed(id: String): Unit = change { hosts.remove(id); reports.remove(id) }
+  def left(id: String): Unit = change(leaving += id)
+  def removed(id: String): Unit = change { hosts.remove(id); reports.remove(id); leaving -= id }
 
   private def change(act: => Any): Unit = synchronized {
     act
-    newest = new UsableExecutors(hosts.toSeq.sorted.flatMap { case (id, host) =>
+    newest = new UsableExecutors(hosts.toSeq.sorted.filterNot(its => leaving(its._1)).flatMap { case (id, host) =>
       reports.get(id) match {
         case Some(SidecarReport.Missing) => None // it can neither load nor commit
         case Some(SidecarReport.Attached(worker)) => Some(UsableExecutor(id, host, Some(worker)))
@@ -82,6 +88,15 @@ private[spark] class ExecutorListener(executors: Executors, send: Message => Uni
       advice(silent).foreach(logWarning(_))
     }
     send(gone(event.executorId, event.reason))
+  }
+
+  /** Executors that Spark decommissions are gone for tasks with state. Spark has no event for them. */
+  def look(): Unit = synchronized {
+    executors.usable.all.map(_.id).filter(executors.isLeaving).foreach { id =>
+      executors.left(id)
+      logWarning(s"Spark decommissions executor $id: tasks with state go to other executors from now on")
+      send(gone(id, "decommissioned"))
+    }
   }
 
   /** An executor reports its worker, or that it has no sidecar. */

@@ -14,14 +14,16 @@ import rhino.spark.wire.Resources
 
 private[spark] class RhinoDriverPlugin extends DriverPlugin {
   private val Protocol = 1 // same as in rhino_core/version.py
-  private val executors = new Executors
-  private val locations = new DesiredLocations(() => StreamRun.running, executors)
+  private var context: SparkContext = _
+  private val executors = new Executors(Internals.isDecommissioned(context, _))
   private val listener = new ExecutorListener(executors, event => session.send(event))
+  private val locations = new DesiredLocations(() => StreamRun.running, executors, () => listener.look())
   private var session: DriverSession = _
   private var guard = Option.empty[HeartbeatGuard]
 
-  override def init(sc: SparkContext, context: PluginContext): JavaMap[String, String] = {
+  override def init(sc: SparkContext, plugin: PluginContext): JavaMap[String, String] = {
     SparkOfJar.check(SPARK_VERSION)
+    context = sc
     val conf = Internals.conf(sc)
     val settings = Settings(conf)
     RequiredConf.complete(conf, sc.hadoopConfiguration)
@@ -33,8 +35,9 @@ private[spark] class RhinoDriverPlugin extends DriverPlugin {
       "settings" -> settings.message, "host" -> conf.get("spark.driver.host", ""),
       "rhino_version" -> Resources.text("/rhino/version"), "protocol" -> Protocol)
     val provider = conf.get(SQLConf.STATE_STORE_PROVIDER_CLASS.key, "")
+    val runs = () => { listener.look(); StreamRun.running } // executors are looked at as often as queries
     session = new DriverSession(settings, locations, executors, hello,
-      send => new QueryFollower(() => StreamRun.running, locations, () => tasks.take(), provider, send))
+      send => new QueryFollower(runs, locations, () => tasks.take(), provider, send))
     guard = HeartbeatGuard.of(sc, conf)
     (Seq(listener, tasks) ++ guard).foreach(Internals.listen(sc, _))
     guard.foreach(_.start())

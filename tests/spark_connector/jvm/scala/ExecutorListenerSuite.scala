@@ -12,7 +12,8 @@ import rhino.spark.wire.Schema.{Fields, Message}
 class ExecutorListenerSuite extends Suite {
 
   private class Scene {
-    val executors = new Executors
+    val leaving = mutable.Set.empty[String]
+    val executors = new Executors(leaving)
     private val sent = mutable.Buffer.empty[Message]
     private val listener = new ExecutorListener(executors, event => sent += event.sub("executor_changed"))
 
@@ -20,6 +21,7 @@ class ExecutorListenerSuite extends Suite {
       listener.onExecutorAdded(
         SparkListenerExecutorAdded(0, id, new ExecutorInfo(s"node-$id", 1, Map.empty[String, String])))
     def removed(id: String): Unit = listener.onExecutorRemoved(SparkListenerExecutorRemoved(0, id, "decommissioned"))
+    def look(): Unit = listener.look()
     def reported(id: String, worker: String): Unit = listener.reported(Report(id, worker, s"about $id"))
     def on(worker: String): Seq[String] = executors.usable.on(MapWorker(worker, ""))
 
@@ -41,6 +43,25 @@ class ExecutorListenerSuite extends Suite {
     its.removed("1")
     expect(its.told(), Seq(("1", "", "", true)))
     expect(its.on("a"), Nil)
+  }
+
+  test("a decommissioned executor is gone at once, whatever it reports, and others stay") {
+    val its = new Scene
+    Seq("1", "2").foreach { id => its.added(id); its.reported(id, "a") }
+    its.look()
+    its.told()
+    its.leaving += "1"
+    its.look()
+    its.look()
+    expect(its.told(), Seq(("1", "", "", true)))
+    its.reported("1", "a")
+    expect((its.told(), its.on("a")), (Nil, Seq("2")))
+    its.removed("1")
+    its.leaving -= "1"
+    its.added("1")
+    expect(its.on("a"), Seq("2"))
+    its.reported("1", "a")
+    expect(its.on("a"), Seq("1", "2"))
   }
 
   test("a report before Spark's own event counts from that event on") {

@@ -2,6 +2,8 @@ package rhino.spark
 
 import java.util.UUID
 
+import scala.collection.mutable
+
 import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StateStoreProviderId}
 
 import rhino.spark.Plans.{exchange, scan, stateful}
@@ -32,8 +34,9 @@ class LocationsSuite extends Suite {
 
   /** Executors with their reports. Executor "1" is on Spark's host "node-1". */
   private class Scene(reports: (String, SidecarReport)*) {
-    val executors = new Executors
-    private val locations = new DesiredLocations(() => Seq(run), executors)
+    val leaving = mutable.Set.empty[String]
+    val executors = new Executors(leaving)
+    private val locations = new DesiredLocations(() => Seq(run), executors, () => leaving.foreach(executors.left))
     reports.foreach { case (id, report) => add(id, report) }
 
     def add(id: String, report: SidecarReport): Unit = {
@@ -76,6 +79,17 @@ class LocationsSuite extends Suite {
     expect(its.at(0), None)
     its.add("4", Attached("b"))
     expect(its.at(0), Some(("node-4", "4")))
+  }
+
+  test("a decommissioned executor is passed over from the next question on") {
+    val its = threeWorkers
+    its.update(desired(1, 1, Seq("b", "a"), Seq("c")))
+    expect(its.at(0), Some(("node-2", "2")))
+    its.leaving += "2"
+    expect((its.at(0), its.at(1)), (Some(("node-1", "1")), Some(("node-3", "3"))))
+    expect(its.reachable, false)
+    its.leaving ++= Seq("1", "3")
+    expect((its.at(0), its.at(1)), (None, None))
   }
 
   test("an executor without a sidecar is passed over until it has one") {

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from handover_manager.archive import keeping
-from handover_manager.archive.keeping import UNNAMED, Keeper
+from rhino_archive import keeping
 from rhino_archive.bucket import Bucket
+from rhino_archive.keeping import UNNAMED, Keeper
 from rhino_archive.manifest import Extent, Manifest, Part, manifest_bytes, pack_name
 from rhino_archive.retention import GRACE_MS, Retention
 from rhino_core.errors import IntegrityError, UnknownError

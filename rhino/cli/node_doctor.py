@@ -1,0 +1,161 @@
+"""`rhino doctor` without a checkpoint: this node, and the cluster as this node sees it. Data on stdout."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import socket
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rhino.cli import exit_codes
+from rhino.cli.output import say, say_json
+from rhino.client.overview import Overview, fetch_overview
+from rhino.client.verdict import Level, judge
+from rhino_core.descriptors import ENOUGH
+from rhino_core.errors import RhinoError
+from rhino_core.security.certificates import Material
+from rhino_core.security.sources import FolderSource
+from rhino_core.version import version_line
+
+LEFT_DAYS = 14  # a certificate that ends sooner is named
+LEFT_SHARE = 0.1  # of a disk, and of its inodes
+_START = "start the sidecar, or give its socket: --socket PATH"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeArguments:
+    """Folders of None are not looked at."""
+
+    manager: str
+    socket: Path
+    data_dir: Path | None
+    spark_local_dir: Path | None
+    certificates: Path | None
+    as_json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`way_out`: empty if all is well."""
+
+    what: str
+    text: str
+    way_out: str = ""
+
+
+def run_node_doctor(arguments: NodeArguments) -> int:
+    """Executes the command and returns its exit code."""
+    checks = list(_checks(arguments))
+    if arguments.as_json:
+        say_json([asdict(check) for check in checks])
+    else:
+        for check in checks:
+            say(f"{'BAD' if check.way_out else 'ok':4}{check.what}: {check.text}")
+            if check.way_out:
+                say(f"    -> {check.way_out}")
+    return exit_codes.FAILED if any(check.way_out for check in checks) else exit_codes.OK
+
+
+def _checks(arguments: NodeArguments) -> Iterator[Check]:
+    yield Check("version", version_line())
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = hard == resource.RLIM_INFINITY or hard >= ENOUGH
+    text = "no limit" if hard == resource.RLIM_INFINITY else f"{hard} at most, for the user of this command"
+    yield Check("open files", text, "" if enough else f"raise LimitNOFILE of the services to {ENOUGH} or more")
+    yield _socket(arguments.socket)
+    for folder in (arguments.data_dir, arguments.spark_local_dir):
+        if folder is not None:
+            yield from _disk(folder)
+    if arguments.data_dir is not None and arguments.spark_local_dir is not None:
+        yield _links(arguments.data_dir, arguments.spark_local_dir)
+    if arguments.certificates is not None:
+        yield _certificate(arguments.certificates)
+    yield from _cluster(arguments.manager)
+
+
+def _socket(path: Path) -> Check:
+    what = f"socket {path}"
+    try:
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            return Check(what, "is no socket", _START)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(5)
+            client.connect(str(path))
+    except OSError as error:
+        way_out = _START
+        if error.errno in (errno.EACCES, errno.EPERM):
+            way_out = "run this, the sidecar and the executors as one Unix user"
+        return Check(what, error.strerror or str(error), way_out)
+    return Check(what, "a sidecar listens")
+
+
+def _disk(folder: Path) -> Iterator[Check]:
+    try:
+        found = os.statvfs(folder)
+    except OSError as error:
+        yield Check(f"folder {folder}", error.strerror or str(error), "make it, or mount its disk")
+        return
+    for kind, free, total in (("space", found.f_bavail, found.f_blocks), ("inodes", found.f_favail, found.f_files)):
+        if total:  # some file systems count no inodes
+            way_out = "" if free / total >= LEFT_SHARE else "delete files there, or use a larger file system"
+            yield Check(f"{kind} of {folder}", f"{free / total:.0%} free", way_out)
+
+
+def _links(data_dir: Path, spark_local_dir: Path) -> Check:
+    """Tries a hard link, as the sidecar makes for each load."""
+    what = f"hard links from {data_dir} to {spark_local_dir}"
+    try:
+        with tempfile.NamedTemporaryFile(dir=data_dir, prefix=".rhino-doctor-") as file:
+            target = spark_local_dir / Path(file.name).name
+            os.link(file.name, target)
+            target.unlink()
+    except OSError as error:
+        way_out = "run the command as the user of the sidecar"
+        if error.errno == errno.EXDEV:
+            way_out = "put both on one file system and one mount: loads link files from one to the other"
+        return Check(what, error.strerror or str(error), way_out)
+    return Check(what, "work")
+
+
+def _certificate(folder: Path) -> Check:
+    what = f"certificate in {folder}"
+    try:
+        material: Material = FolderSource(folder).current()
+    except RhinoError as error:
+        return Check(what, str(error), "rhino cert verify; make a new one with `rhino cert`")
+    left = material.leaf.not_valid_after_utc - datetime.now(UTC)
+    way_out = "" if left.days >= LEFT_DAYS else "make a new one with `rhino cert`: the daemons read it by themselves"
+    return Check(what, f"{material.identity}, until {material.leaf.not_valid_after_utc:%Y-%m-%d %H:%M} UTC", way_out)
+
+
+def _cluster(manager: str) -> Iterator[Check]:
+    begun = time.monotonic()
+    try:
+        overview = fetch_overview(manager)
+    except RhinoError as error:
+        yield Check(f"manager {manager}", str(error), "start it, or give its address: --manager HOST:PORT")
+        return
+    yield Check(f"manager {manager}", f"answers after {(time.monotonic() - begun) * 1000:.0f} ms")
+    yield _versions(overview)
+    verdict = judge(overview)
+    if verdict.level is Level.OK:
+        yield Check("cluster", "OK")
+    for reason in verdict.reasons:
+        yield Check("cluster", reason, "rhino status")
+    if overview.insecure:
+        text = "the manager runs with --insecure: whoever reaches it can change the cluster"
+        yield Check("security", text, "make certificates, or a cluster key: rhino cert --help")
+
+
+def _versions(overview: Overview) -> Check:
+    found = {worker.rhino_version for worker in overview.workers} | {overview.rhino_version}
+    found.discard("")
+    way_out = "end the upgrade: the manager and all workers with one version" if len(found) > 1 else ""
+    return Check("versions", f"manager and workers: {', '.join(sorted(found)) or 'not reported'}", way_out)
