@@ -14,7 +14,7 @@ from query_evolution.replace.folder import RestartFolder
 from rhino.client import running as module
 from rhino.client.running import refuse_running
 from rhino_core.errors import ConflictError, PreconditionError, UnknownError
-from rhino_pb import common_pb2, handover_pb2
+from rhino_pb import common_pb2, handover_pb2, handover_pb2_grpc
 from spark_connector.query_checkpoint import QueryCheckpoint
 
 LOST = handover_pb2.JobStatus(job="job", may_return=True)
@@ -77,7 +77,7 @@ def test_a_manager_that_has_just_started_may_not_know_the_query_yet(
                 raise PreconditionError(refusals.pop())
             raise UnknownError("job job: nothing is known of it")
 
-    monkeypatch.setattr(module.handover_pb2_grpc, "HandoverManagerStub", lambda channel: Manager())
+    monkeypatch.setattr(handover_pb2_grpc, "HandoverManagerStub", lambda channel: Manager())
     monkeypatch.setattr(module, "call_sync", lambda doing, call: call())
     refuse_running("127.0.0.1:1", checkpoint)
     assert asked == [True] * 3
