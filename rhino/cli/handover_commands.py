@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -134,20 +135,17 @@ def watch(
     raise typer.Exit(run_watch(handover, call, timeout_s=timeout_s))
 
 
-def drain(
-    worker: WorkerArgument,
-    spread: StrategyOptions,
-    call: CallOptions,
-    cancel: Annotated[bool, typer.Option("--cancel", help="End the drain: the worker gets state again.")] = False,
-    dry_run: DryRunOption = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until it is safe to remove; exit code 1 if not.")] = False,
+@dataclass(frozen=True, slots=True)
+class DrainOptions:
+    """How long a drain may last, and whether the command waits for it."""
+
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it is safe to remove; exit code 1 if not.")] = False
     timeout_s: Annotated[
         float,
         typer.Option(
             help="With --wait: give up after this many seconds. The drain goes on.", callback=seconds("--timeout-s")
         ),
-    ] = 3600.0,
-    deadline_s: DeadlineOption = 300.0,
+    ] = 3600.0
     notice_s: Annotated[
         float,
         typer.Option(
@@ -155,7 +153,17 @@ def drain(
             "refusal, and --wait ends with the notice. 0: the worker waits.",
             callback=seconds("--notice-s"),
         ),
-    ] = 0.0,
+    ] = 0.0
+
+
+def drain(
+    worker: WorkerArgument,
+    spread: StrategyOptions,
+    call: CallOptions,
+    patience: DrainOptions,
+    cancel: Annotated[bool, typer.Option("--cancel", help="End the drain: the worker gets state again.")] = False,
+    dry_run: DryRunOption = False,
+    deadline_s: DeadlineOption = 300.0,
 ) -> None:
     """Empty a worker: it gets no new copies, and everything moves off it. Says when it is safe to remove.
 
@@ -171,7 +179,15 @@ def drain(
     if dry_run:
         raise typer.Exit(run_drain_plan(worker, strategy, call))
     raise typer.Exit(
-        run_drain(worker, strategy, call, deadline_s=deadline_s, wait=wait, timeout_s=timeout_s, notice_s=notice_s)
+        run_drain(
+            worker,
+            strategy,
+            call,
+            deadline_s=deadline_s,
+            wait=patience.wait,
+            timeout_s=patience.timeout_s,
+            notice_s=patience.notice_s,
+        )
     )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from benchmarks.events import Event
 from benchmarks.handover import summary as handover_summary
 from benchmarks.handover.move import Moved
 from benchmarks.recovery import summary as recovery_summary
 from benchmarks.recovery.loss import Recovery
+from rhino.testing.query_watch import Batch
 
 RHINO = Recovery(
     subject="rhino",
@@ -56,6 +58,8 @@ MOVED = Moved(
     open_slowest=30.0,
     load_slowest=40.0,
     replayed=5,
+    batches=(Batch(7, 1000, 600), Batch(8, 1600, 900), Batch(9, 2500, 620)),
+    events=(Event("asked", 1650.0),),
 )
 
 
@@ -74,9 +78,9 @@ def test_recoveries_are_compared_within_their_round() -> None:
 def test_moves_are_summarised_by_size_and_subject() -> None:
     other = replace(MOVED, move=2, switch_batch=1800, switch_median=1200.0)
     rows = handover_summary.summarise([MOVED, other, replace(MOVED, state_bytes=1_000_000_000)])
-    figures = ("state_bytes", "moves", "added_pause", "switch_ratio", "switch_ratio_max")
+    figures = ("state_bytes", "moves", "added_pause", "switch_ratio", "switch_ratio_max", "longest_ratio")
     assert [tuple(row[name] for name in figures) for row in rows] == [
-        (250_000_000, 2, 450.0, 1.75, 2.0),
-        (1_000_000_000, 1, 300.0, 1.5, 1.5),
+        (250_000_000, 2, 450.0, 1.75, 2.0, 1.5),
+        (1_000_000_000, 1, 300.0, 1.5, 1.5, 1.5),
     ]
     assert handover_summary.table(rows).row_count == handover_summary.phases(rows).row_count == 2

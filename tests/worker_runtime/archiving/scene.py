@@ -70,10 +70,10 @@ class Scene:
         async with aio_channel(process.worker.peer_address) as channel:
             return [reply async for reply in peer_pb2_grpc.PeerStub(channel).Archive(request, timeout=60)]
 
-    async def publish(self, number: int, *replies: archive_pb2.ArchiveReply) -> Manifest:
+    async def publish(self, number: int, *replies: archive_pb2.ArchiveReply, digest: str = "d") -> Manifest:
         """Writes the manifest of the batch before version `number`."""
         parts = tuple(part_of(reply.part) for reply in replies)
-        manifest = Manifest("job", number - 1, 1, 2, "cluster", "query", "/location", "d", parts)
+        manifest = Manifest("job", number - 1, 1, 2, "cluster", "query", "/location", digest, parts)
         await Bucket(self.url).put(manifest.name, manifest_bytes(manifest))
         return manifest
 

@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from rhino_archive.bucket import Bucket
-from rhino_archive.manifest import ArchivedVersion, Part, pack_name, part_of, part_to_pb
+from rhino_archive.manifest import ArchivedVersion, Part, digest_of, pack_name, part_of, part_to_pb
 from rhino_archive.packs import Packer
 from rhino_archive.reading import read_part
 from rhino_archive.verifying import Verifier
@@ -131,7 +131,7 @@ async def test_a_closure_that_opens_with_other_content_fails_though_all_checksum
     other = await listed_otherwise(scene, part, [])
     assert f"its list does not have the files of {newest}" in (await refusal(scene, a, other, newest))[1]
     lacking = await listed_otherwise(scene, part, [ArchivedVersion(newest, whole.files[:-1])])
-    manifest = await scene.publish(5, archive_pb2.ArchiveReply(part=part_to_pb(lacking)))
+    manifest = await scene.publish(5, archive_pb2.ArchiveReply(part=part_to_pb(lacking)), digest=digest_of((newest,)))
     verifier = Verifier(Bucket(str(scene.folder)), "job")
     await verifier.verify(manifest.name)
     assert verifier.found.problems == [], "only a drill finds it"

@@ -151,7 +151,7 @@ async def test_the_real_manager_names_the_archive(tmp_path: Path) -> None:
     """It has begun with an empty journal, so nothing is lost for a while; but the archive is asked."""
     (tmp_path / "archive").mkdir()
     settings = replace(settings_of(tmp_path), archive=str(tmp_path / "archive"))
-    async with asyncio.timeout(60), manager(settings) as address, Cluster(tmp_path) as cluster:
+    async with asyncio.timeout(180), manager(settings) as address, Cluster(tmp_path) as cluster:
         cluster.address = address
         (a,) = await cluster.start("a")
         async with a.attach(replicas=0) as client:

@@ -67,7 +67,7 @@ def opened_by_thread(opener: Opener, wire: bytes, split: Callable[[int], int], s
 
 
 @given(contents, st.data(), st.booleans())
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_what_goes_in_comes_out(plain: list[bytes], data: st.DataObject, plainly: bool) -> None:
     sealer: Sealer
     opener: Opener
