@@ -104,7 +104,7 @@ def _archive(overview: Overview) -> Iterator[str]:
         yield f"the archive has stopped: {archive.error}; start the manager again"
     for query in archive.queries:
         name = names.get(query.job, query.job)
-        if query.age_s > max(LATE_S, LATE_ROUNDS * archive.every_s):
+        if query.age_s > max(LATE_S, LATE_ROUNDS * max(archive.every_s, query.every_s)):
             yield f"query {name}: the archive is {duration(query.age_s)} behind" + f": {query.error}" * bool(
                 query.error
             )
