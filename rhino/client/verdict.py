@@ -136,7 +136,6 @@ def _hints(overview: Overview) -> Iterator[str]:
     versions |= {overview.rhino_version} - {""}
     if overview.insecure:
         yield "no encryption and no identities (--insecure): whoever reaches a port can read and delete state"
-    yield from overview.notes
     if len(versions) > 1:
         yield f"{len(versions)} versions of Rhino run: {_named(sorted(versions))}; `--section versions` shows where"
     for drain in overview.drains:

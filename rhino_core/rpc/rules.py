@@ -182,7 +182,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(
             _TEXT,
             "message disk_message reason reasons blockers why basis intent store_root inbox QueryEnded.error "
-            "CheckpointRead.error ArchivedQuery.error workers_wanted_why detail notes unproven "
+            "CheckpointRead.error ArchivedQuery.error workers_wanted_why detail unproven "
             "ArchiveStatus.error failures",
         ),
         # numbers
