@@ -359,7 +359,8 @@ class ManagerSettings:
     archive_requests_a_day: Annotated[
         int,
         Setting(
-            "Uploads use so many requests a day at most: batches go to the archive less often. 0: no limit.", NOT_NEGATIVE
+            "Uploads use so many requests a day at most: batches go to the archive less often. 0: no limit.",
+            NOT_NEGATIVE,
         ),
     ] = 0
     archive_drill_every_s: Annotated[

@@ -50,7 +50,8 @@ RETRY_S, RETRY_S_MAX = 2.0, 60.0  # pause after a failed round; it doubles
 class Round:
     """`left`: groups without a part or an uploader. `asked`: groups by the worker that uploads them now.
 
-    `tried`: for each group the workers that have failed. `requests`: to the store. `checkpoint`: the driver's files; None: it has not answered.
+    `tried`: for each group the workers that have failed. `requests`: to the store. `checkpoint`: the driver's files;
+    None: it has not answered.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""Sessions of drivers, with the effects to be sent. Only the newest map of each job waits, and the newest lost workers."""
+"""Sessions of drivers, with the effects to be sent: of each job the newest map, and the newest lost workers."""
 
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ class NodeOptions:
         Path | None, typer.Option(metavar="FOLDER", help="Folder with the certificate of this node's daemon.")
     ] = None
     spark_conf: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Settings of Spark: conf/spark-defaults.conf, or a properties file.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Settings of Spark: conf/spark-defaults.conf, or a properties file."),
     ] = None
 
 

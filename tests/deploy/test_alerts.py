@@ -1,4 +1,4 @@
-"""Each alert fires for series that call for it, and for no usual ones. promtool, of Debian's package prometheus, runs them."""
+"""Each alert fires for series that call for it, and for no usual ones: by promtool, of Debian's package prometheus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import yaml
 from tests.deploy.test_prometheus import ALERTS, alerts
 
 pytestmark = pytest.mark.nightly
-I = 'instance="a"'
+HERE = 'instance="a"'
 
 
 class Case(NamedTuple):
@@ -33,27 +33,29 @@ def one(name: str, labels: str, bad: str, well: str, minutes: int = 20) -> Case:
 
 
 CASES = {
-    "RhinoStateLost": one("rhino_prepares_not_ready_total", f'state="lost",{I}', "0 0 1x3", "7x20", 4),
-    "RhinoUnderReplicated": one("rhino_under_replicated_virtual_nodes", I, "3x20", "0 3x8 0x11"),
-    "RhinoScrubFoundDamage": one("rhino_scrub_errors_total", I, "0 0 1x20", "1x20"),
-    "RhinoPushBytesChanged": one("rhino_push_alarms_total", f'kind="tag",{I}', "0 0 1x20", "1x20"),
-    "RhinoManagerDown": one("up", f'job="rhino-manager",{I}', "0x20", "1x10 0 1x10"),
-    "RhinoSidecarDown": one("up", f'job="rhino-sidecar",{I}', "0x20", "1x10 0 1x10"),
-    "RhinoWorkerLost": one("rhino_workers", f'state="lost",{I}', "1x20", "0x15 1x3 0x2"),
-    "RhinoWorkersFlap": one("rhino_workers", f'state="live",{I}', "3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2", "3x10 2x10", 15),
+    "RhinoStateLost": one("rhino_prepares_not_ready_total", f'state="lost",{HERE}', "0 0 1x3", "7x20", 4),
+    "RhinoUnderReplicated": one("rhino_under_replicated_virtual_nodes", HERE, "3x20", "0 3x8 0x11"),
+    "RhinoScrubFoundDamage": one("rhino_scrub_errors_total", HERE, "0 0 1x20", "1x20"),
+    "RhinoPushBytesChanged": one("rhino_push_alarms_total", f'kind="tag",{HERE}', "0 0 1x20", "1x20"),
+    "RhinoManagerDown": one("up", f'job="rhino-manager",{HERE}', "0x20", "1x10 0 1x10"),
+    "RhinoSidecarDown": one("up", f'job="rhino-sidecar",{HERE}', "0x20", "1x10 0 1x10"),
+    "RhinoWorkerLost": one("rhino_workers", f'state="lost",{HERE}', "1x20", "0x15 1x3 0x2"),
+    "RhinoWorkersFlap": one(
+        "rhino_workers", f'state="live",{HERE}', "3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2", "3x10 2x10", 15
+    ),
     "RhinoCommitsSlow": Case(
         {
-            f'rhino_commit_duration_seconds_bucket{{kind="changelog",le="1.0",{I}}}': "0+90x20",
-            f'rhino_commit_duration_seconds_bucket{{kind="changelog",le="5.0",{I}}}': "0+100x20",
-            f'rhino_commit_duration_seconds_bucket{{kind="changelog",le="+Inf",{I}}}': "0+100x20",
+            f'rhino_commit_duration_seconds_bucket{{kind="changelog",le="1.0",{HERE}}}': "0+90x20",
+            f'rhino_commit_duration_seconds_bucket{{kind="changelog",le="5.0",{HERE}}}': "0+100x20",
+            f'rhino_commit_duration_seconds_bucket{{kind="changelog",le="+Inf",{HERE}}}': "0+100x20",
         },
         {
-            f'rhino_commit_duration_seconds_bucket{{kind="changelog",le="1.0",{I}}}': "0+100x20",
-            f'rhino_commit_duration_seconds_bucket{{kind="changelog",le="+Inf",{I}}}': "0+100x20",
+            f'rhino_commit_duration_seconds_bucket{{kind="changelog",le="1.0",{HERE}}}': "0+100x20",
+            f'rhino_commit_duration_seconds_bucket{{kind="changelog",le="+Inf",{HERE}}}': "0+100x20",
         },
         {"instance": "a"},
     ),
-    "RhinoLoadsUnavailable": one("rhino_prepares_not_ready_total", f'state="unavailable",{I}', "0+1x20", "4x20"),
+    "RhinoLoadsUnavailable": one("rhino_prepares_not_ready_total", f'state="unavailable",{HERE}', "0+1x20", "4x20"),
     "RhinoLoadsRemote": Case(
         {
             'rhino_prepare_duration_seconds_count{source="remote"}': "0+2x40",
@@ -67,21 +69,21 @@ CASES = {
         40,
     ),
     "RhinoQueryWithoutBatch": Case(
-        {f'rhino_query_batch_id{{query="q",{I}}}': "7x20", f'rhino_query_connected{{query="q",{I}}}': "1x20"},
-        {f'rhino_query_batch_id{{query="q",{I}}}': "7x20", f'rhino_query_connected{{query="q",{I}}}': "0x20"},
+        {f'rhino_query_batch_id{{query="q",{HERE}}}': "7x20", f'rhino_query_connected{{query="q",{HERE}}}': "1x20"},
+        {f'rhino_query_batch_id{{query="q",{HERE}}}': "7x20", f'rhino_query_connected{{query="q",{HERE}}}': "0x20"},
         {"instance": "a", "query": "q"},
     ),
-    "RhinoLagBytes": one("rhino_replication_lag_bytes", I, "5000000000x20", "5000000000x15 1000 5000000000x4"),
-    "RhinoLagVersions": one("rhino_replication_lag_versions", I, "3x20", "3x15 1 3x4"),
-    "RhinoMisses": one("rhino_locality_misses_total", I, "0+10x40", "0+1x40", 40),
-    "RhinoHandoverFailed": one("rhino_handovers_total", f'outcome="rolled_back",{I}', "0 0 1x18", "1x20", 10),
-    "RhinoDiskAlmostFull": one("rhino_disk_free_bytes", I, "1000000000x20", "3000000000x20"),
-    "RhinoDiskFailing": one("rhino_disk_state", f'state="failing",{I}', "1x20", "0x20"),
-    "RhinoNotAlive": one("rhino_health", f'check="journal",{I}', "0x20", "1x20"),
-    "RhinoArchiveOld": one("rhino_query_archive_age_seconds", f'query="q",{I}', "90x20", "30x20"),
-    "RhinoArchiveStopped": one("rhino_archive_stopped", I, "1x20", "0x20"),
-    "RhinoRestoreDrillFailed": one("rhino_archive_failed_groups", I, "1x20", "0x20"),
-    "RhinoRestoreDrillsMissing": one("rhino_archive_passed_drill_age_seconds", I, "90000x20", "400x20"),
+    "RhinoLagBytes": one("rhino_replication_lag_bytes", HERE, "5000000000x20", "5000000000x15 1000 5000000000x4"),
+    "RhinoLagVersions": one("rhino_replication_lag_versions", HERE, "3x20", "3x15 1 3x4"),
+    "RhinoMisses": one("rhino_locality_misses_total", HERE, "0+10x40", "0+1x40", 40),
+    "RhinoHandoverFailed": one("rhino_handovers_total", f'outcome="rolled_back",{HERE}', "0 0 1x18", "1x20", 10),
+    "RhinoDiskAlmostFull": one("rhino_disk_free_bytes", HERE, "1000000000x20", "3000000000x20"),
+    "RhinoDiskFailing": one("rhino_disk_state", f'state="failing",{HERE}', "1x20", "0x20"),
+    "RhinoNotAlive": one("rhino_health", f'check="journal",{HERE}', "0x20", "1x20"),
+    "RhinoArchiveOld": one("rhino_query_archive_age_seconds", f'query="q",{HERE}', "90x20", "30x20"),
+    "RhinoArchiveStopped": one("rhino_archive_stopped", HERE, "1x20", "0x20"),
+    "RhinoRestoreDrillFailed": one("rhino_archive_failed_groups", HERE, "1x20", "0x20"),
+    "RhinoRestoreDrillsMissing": one("rhino_archive_passed_drill_age_seconds", HERE, "90000x20", "400x20"),
 }
 
 

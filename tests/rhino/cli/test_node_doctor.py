@@ -79,7 +79,7 @@ def test_workers_that_cannot_be_reached_are_named() -> None:
         seen = [replace(worker("a"), peer_address=here), away, replace(away, worker_id="lost", state="lost")]
         all_of_them, failed = _reach(seen)
     assert all_of_them == Check("workers", "1 of 2 live ones can be reached from here")
-    assert (failed.what, failed.text) == (f"worker gone at {NOWHERE}", f"Connect call failed ('127.0.0.1', 9)")
+    assert (failed.what, failed.text) == (f"worker gone at {NOWHERE}", "Connect call failed ('127.0.0.1', 9)")
     assert not list(_reach([]))
 
 
@@ -97,4 +97,6 @@ def test_settings_of_spark_are_compared_with_ours(tmp_path: Path) -> None:
     assert found({}) == (f"spark.rhino.manager is not set; `rhino conf` has {NOWHERE!r}", False), "the last of three"
     only = application_settings(NOWHERE, jar="hdfs:///rhino.jar", recovery=False)
     assert found(only) == ("as `rhino conf` has them, without those for short recoveries", True)
-    assert not doctor("--socket", tmp_path / "s", "--spark-conf", tmp_path / "none")[1][f"settings in {tmp_path / 'none'}"][1]
+    assert not doctor("--socket", tmp_path / "s", "--spark-conf", tmp_path / "none")[1][
+        f"settings in {tmp_path / 'none'}"
+    ][1]

@@ -162,6 +162,6 @@ def test_the_requests_to_the_archive_have_a_price() -> None:
     # 95,040 writes and 10,000 reads a day are $0.4752 and $0.004.
     assert (
         archive_usage_line(ArchiveUsage(seconds=43_200, writes=47_520, reads=5_000, uploaded_bytes=1_500_000_000))
-        == "a day, as in the last 12 h 0 min: 95,040 requests to write and 10,000 to read ($0.48 at the list prices of S3), "
-        "3.0 GB uploaded"
+        == "a day, as in the last 12 h 0 min: 95,040 requests to write and 10,000 to read "
+        "($0.48 at the list prices of S3), 3.0 GB uploaded"
     )
