@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -62,6 +63,7 @@ def ui(asked: UiOptions, manager: ManagerOption = DEFAULT_MANAGER) -> None:
             error=True,
         )
     say(page.address)
+    sys.stdout.flush()  # for whoever reads it through a pipe
     if asked.opens:
         open_in_browser(page.address, page.run)
     else:

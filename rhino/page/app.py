@@ -79,9 +79,9 @@ async def _body(request: Request) -> Any:
     """The JSON of a request. Raises InvalidRequestError."""
     data = b""
     async for chunk in request.stream():
-        data += chunk
-        if len(data) > BODY_BYTES_MAX:
-            raise errors.InvalidRequestError(f"the request has more than {BODY_BYTES_MAX} bytes")
+        data += chunk if len(data) <= BODY_BYTES_MAX else b""  # the rest is read, so that the answer arrives
+    if len(data) > BODY_BYTES_MAX:
+        raise errors.InvalidRequestError(f"the request has more than {BODY_BYTES_MAX} bytes")
     try:
         return json.loads(data)
     except ValueError as error:

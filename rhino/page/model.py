@@ -120,6 +120,7 @@ def plan_fields(plan: Plan, names: Mapping[str, str], moves_max: int) -> dict[st
         **plain(replace(plan, steps=(), hot=())),
         "hot": [str(hot) for hot in plan.hot],
         "steps": len(plan.steps),
+        "jobs": plan.jobs,
         "queries": [names.get(job, job) for job in plan.jobs],
         "moves": [plain(move) | {"step": n, "query": names.get(move.job, move.job)} for n, move in listed[:moves_max]],
         "moves_total": len(listed),

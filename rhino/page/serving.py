@@ -53,8 +53,8 @@ class Page:
         host, port = settings.host.strip("[]"), self._socket.getsockname()[1]
         everywhere = settings.host in ALL_INTERFACES
         shown = socket.gethostname() if everywhere else f"[{host}]" if ":" in host else host
-        names = frozenset() if is_loopback(host) else frozenset({socket.gethostname().lower(), socket.getfqdn().lower()})
-        access = Access(secrets.token_urlsafe(32), host, names, settings.read_only)
+        names = () if is_loopback(host) else (socket.gethostname().lower(), socket.getfqdn().lower())
+        access = Access(secrets.token_urlsafe(32), host, frozenset(names), settings.read_only)
         scheme = "https" if settings.tls_cert else "http"
         self.address = f"{scheme}://{shown}:{port}/#token={access.token}"
         about = {"read_only": settings.read_only, "version": rhino_version()}
@@ -112,5 +112,5 @@ def _check_tls(settings: PageSettings) -> None:
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key)
         except OSError as error:  # also of files that do not fit each other
-            text = f"--tls-cert {settings.tls_cert} --tls-key {settings.tls_key}: {error}; give a PEM certificate and its key"
-            raise InvalidSettingError(text) from error
+            given = f"--tls-cert {settings.tls_cert} --tls-key {settings.tls_key}"
+            raise InvalidSettingError(f"{given}: {error}; give a PEM certificate and its key") from error

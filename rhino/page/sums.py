@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rhino.client.overview import Overview
+from rhino.client.overview import GroupView, Overview
 from rhino.client.verdict import group_name
 from rhino.client.virtual_nodes import as_ranges
+from rhino_core.ids import GroupId
 
 NAMED_MAX = 5  # replica groups of a query that lack copies, by name
 COPIES = ("full", "short", "below", "none")
@@ -72,7 +73,7 @@ def by_worker(overview: Overview) -> dict[str, OnWorker]:
 def by_query(overview: Overview, names: dict[str, str]) -> dict[str, OfQuery]:
     """The sums of each job with replica groups. `names`: of the queries, by job."""
     found: defaultdict[str, OfQuery] = defaultdict(OfQuery)
-    lacking = []
+    lacking: list[tuple[int, GroupId, GroupView]] = []
     for group in overview.groups:
         query, copies = found[group.group.job], sum(m.whole and m.state != "lost" for m in group.members)
         if copies > group.replication_factor:

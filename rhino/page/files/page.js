@@ -5,7 +5,7 @@ import * as actions from "./actions.js";
 import * as views from "./views.js";
 
 const {view} = views, root = document.documentElement;
-let newest = null, told = 0, waiting = false, state = "lost";
+let newest = null, told = 0, waiting = false, state = "begin";
 
 function draw() {
   waiting = false;
@@ -28,19 +28,28 @@ function tell(what) {
   $("login").hidden = what !== "login";
   if (what === "login") {
     $("content").hidden = true;
-    $("login-why").textContent = sessionStorage.length ? "This token is not valid. Each start of `rhino ui` has a new one." : "";
+    const wrong = "This token is not valid. Each start of `rhino ui` makes a new one.";
+    $("login-why").textContent = sessionStorage.length ? wrong : "";
     $("token").focus();
   }
   age();
 }
 
 function age() {
-  const ago = Math.round((Date.now() - told) / 1000);
-  $("live").textContent = state === "live" ? `live, ${ago < 2 ? "now" : `${ago} s ago`}` : state === "login" ? "not signed in" : "connection lost, trying again";
+  const ago = Math.round((Date.now() - told) / 1000), live = `live, ${ago < 2 ? "now" : `${ago} s ago`}`;
+  const texts = {live, login: "not signed in", lost: "connection lost, trying again", begin: "connecting"};
+  $("live").textContent = texts[state];
   $("live").className = state === "live" && ago < 60 ? "good" : "bad";
 }
 
-const begin = () => follow((found) => { newest = found; told = Date.now(); redraw(); age(); }, tell);
+function begin() {
+  follow((found) => {
+    newest = found;
+    told = Date.now();
+    redraw();
+    age();
+  }, tell);
+}
 
 async function choose(worker) {
   Object.assign(view, {chosen: worker, nodes: null});

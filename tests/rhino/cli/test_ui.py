@@ -39,7 +39,7 @@ def cluster(folder: Path) -> Iterator[tuple[str, Path]]:
     with Reaper() as reaper, tempfile.TemporaryDirectory(prefix="rhino-") as sockets:
         try:
             options = ("--audit-log", str(folder / "manager.audit"))
-            common = {"log_dir": folder, "reaper": reaper}
+            common: dict[str, Any] = {"log_dir": folder, "reaper": reaper}
             running.append(
                 rhino_daemons.start_manager(folder / "m", **common, cluster_key=str(key), options=options)
             )
