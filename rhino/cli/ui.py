@@ -17,14 +17,15 @@ from rhino_core.ids import is_loopback
 from rhino_core.log import configure_logging
 from rhino_core.settings import DEFAULT_MANAGER
 
+
 @dataclass(frozen=True, slots=True)
 class UiOptions:
     """Where the page is served, and what may be done on it."""
 
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page. 0: any free one.")] = 7480
-    host: Annotated[
-        str, typer.Option(help="Address to listen on. By default only this machine reaches the page.")
-    ] = "127.0.0.1"
+    host: Annotated[str, typer.Option(help="Address to listen on. By default only this machine reaches the page.")] = (
+        "127.0.0.1"
+    )
     opens: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser of this machine.")] = (
         False
     )
@@ -34,7 +35,7 @@ class UiOptions:
     ] = None
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of --tls-cert (PEM).")] = None
     audit_log: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Append a line for each action and each refused request.")
+        Path | None, typer.Option(metavar="FILE", help="A line for each action and refused request goes there.")
     ] = None
     interval_s: Annotated[
         float,
@@ -58,8 +59,8 @@ def ui(asked: UiOptions, manager: ManagerOption = DEFAULT_MANAGER) -> None:
     configure_logging("info")
     if not is_loopback(asked.host) and not asked.tls_cert:
         say(
-            f"warning: --host {asked.host} without --tls-cert and --tls-key: the token and all data go over the network "
-            "unencrypted. Whoever reads them there can act as this command",
+            f"warning: --host {asked.host} without --tls-cert and --tls-key: the token and all data go over the "
+            "network unencrypted. Whoever reads them there can act as this command",
             error=True,
         )
     say(page.address)

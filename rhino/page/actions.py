@@ -5,6 +5,7 @@ The calls are those of `rhino handover`, `rhino plan` and `rhino drain`, with th
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from collections.abc import Mapping
@@ -50,10 +51,8 @@ class Action:
                     raise UnknownError(f"handover {self.names['handover_id']!r} is not known to the manager")
                 return {"handover": handover_fields(found[0], queries)}
             case "drain":
-                try:
+                with contextlib.suppress(AlreadyThereError):  # no virtual node is there
                     plan = client.plan("", intent=Drain(self.names["worker"]))
-                except AlreadyThereError:
-                    pass  # no virtual node is there
         drain = plain(client.drain_status(self.names["worker"]))
         return {"drain": drain, "plan": None if plan is None else plan_fields(plan, queries, LISTED_MAX)}
 

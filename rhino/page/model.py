@@ -82,7 +82,7 @@ def _totals(overview: Overview, sums: Collection[OfQuery]) -> dict[str, int]:
 def _worker(one: WorkerView, seat: OnWorker, drain: DrainView | None) -> dict[str, Any]:
     """`safe_to_remove`: None: it is not draining, so nobody has asked."""
     more = {"damaged_files": one.scrub.missing, "safe_to_remove": None if drain is None else drain.safe_to_remove}
-    fields = plain(replace(one, scrub=NO_SCRUB))
+    fields: dict[str, Any] = plain(replace(one, scrub=NO_SCRUB))
     del fields["scrub"]
     return fields | asdict(seat) | more
 
@@ -107,7 +107,7 @@ def _query(job: JobView, overview: Overview, sums: OfQuery, course: Course | Non
 
 def handover_fields(one: Handover, names: Mapping[str, str]) -> dict[str, Any]:
     """A handover without the moves of an ended one. `names`: of the queries, by job."""
-    fields = plain(replace(one, plan=Plan(()), steps=(), waiting_for=one.waiting_for[:LISTED_MAX]))
+    fields: dict[str, Any] = plain(replace(one, plan=Plan(()), steps=(), waiting_for=one.waiting_for[:LISTED_MAX]))
     plan = plan_fields(one.plan, names, 0 if one.phase.ended else LISTED_MAX)
     steps = {"step": one.step, "steps": len(one.steps), "cancellable": any(s.phase in NOT_MARKED for s in one.steps)}
     return fields | {"ended": one.phase.ended, "plan": plan, **steps}
@@ -130,6 +130,6 @@ def plan_fields(plan: Plan, names: Mapping[str, str], moves_max: int) -> dict[st
 
 def _decision(one: Decision, names: Mapping[str, str], handover: Handover | None) -> dict[str, Any]:
     """With its handover, whose plan has predictions and which has measured figures, as far as they are known."""
-    fields = plain(replace(one, moves=one.moves[:LISTED_MAX]))
+    fields: dict[str, Any] = plain(replace(one, moves=one.moves[:LISTED_MAX]))
     known = None if handover is None else handover_fields(handover, names)
     return fields | {"query": names.get(one.job, one.job), "moves_total": len(one.moves), "handover": known}

@@ -59,7 +59,8 @@ class Samples:
             self._course(job).copies_behind.append((at_ms, behind))
 
     def _course(self, job: str) -> Course:
-        course = self.courses[job] = self.courses.pop(job, None) or Course()
+        course = self.courses.pop(job) if job in self.courses else Course()
+        self.courses[job] = course
         if len(self.courses) > QUERIES_MAX:
             del self.courses[next(iter(self.courses))]
         return course

@@ -40,9 +40,7 @@ def cluster(folder: Path) -> Iterator[tuple[str, Path]]:
         try:
             options = ("--audit-log", str(folder / "manager.audit"))
             common: dict[str, Any] = {"log_dir": folder, "reaper": reaper}
-            running.append(
-                rhino_daemons.start_manager(folder / "m", **common, cluster_key=str(key), options=options)
-            )
+            running.append(rhino_daemons.start_manager(folder / "m", **common, cluster_key=str(key), options=options))
             manager = rhino_daemons.wait_manager(running[0])
             for name in ("worker-a", "worker-b"):
                 settings = SidecarSettings(
@@ -95,7 +93,10 @@ def asked(origin: str, token: str, path: str, body: object = None) -> Any:
 def test_the_page_acts_with_the_certificate_of_its_process_and_both_write_it_down(tmp_path: Path) -> None:
     with cluster(tmp_path) as (manager, key):
         access = ("--manager", manager, "--cluster-key", str(key))
-        with page(tmp_path, *access, "--interval-s", "0.2", "--audit-log", str(tmp_path / "ui.audit")) as (origin, token):
+        with page(tmp_path, *access, "--interval-s", "0.2", "--audit-log", str(tmp_path / "ui.audit")) as (
+            origin,
+            token,
+        ):
             shown: dict[str, Any] = {}
             while not shown.get("workers"):
                 shown = asked(origin, token, "/data/live")
@@ -106,7 +107,9 @@ def test_the_page_acts_with_the_certificate_of_its_process_and_both_write_it_dow
             assert asked(origin, token, "/data/run", {"id": planned["id"]}) == {"done": "drain"}
     workers = json.loads(status.stdout)["workers"]
     names = ("worker_id", "host", "zone", "state", "peer_address", "stored_bytes", "draining", "disk", "rhino_version")
-    assert [[one[name] for name in names] for one in shown["workers"]] == [[one[name] for name in names] for one in workers]
+    assert [[one[name] for name in names] for one in shown["workers"]] == [
+        [one[name] for name in names] for one in workers
+    ]
     managers = [json.loads(line) for line in (tmp_path / "manager.audit").read_text().splitlines()]
     (drain,) = [line for line in managers if line["method"].endswith("/DrainWorker")]
     assert re.fullmatch(r"rhino://[^/]+/operator/.+", drain["principal"])

@@ -71,14 +71,22 @@ class Browser:
 def browser(*, width: int = 1280, height: int = 900, dark: bool = False, phone: bool = False) -> Iterator[Browser]:
     """Starts driver and browser. `phone`: with a display of this size, as of a phone."""
     port = free_port()
-    arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", f"--window-size={width},{height}", "--hide-scrollbars"]
+    arguments = [
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--window-size={width},{height}",
+        "--hide-scrollbars",
+    ]
     with tempfile.TemporaryDirectory(prefix="chromium-") as profile:
         arguments.append(f"--user-data-dir={profile}")
         options: dict[str, Any] = {"args": arguments}
         if phone:
             options["mobileEmulation"] = {"deviceMetrics": {"width": width, "height": height, "pixelRatio": 2}}
         wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
-        driver = subprocess.Popen(["chromedriver", f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        driver = subprocess.Popen(
+            ["chromedriver", f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         try:
             root = Browser(f"http://127.0.0.1:{port}")
             deadline = time.monotonic() + TIMEOUT_S

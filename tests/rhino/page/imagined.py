@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 
-from rhino.client.overview import GroupView, MemberView, Overview, VirtualNodeView, WorkerView
+from rhino.client.overview import GroupView, MemberView, Overview, VirtualNodeView
 from rhino.page.model import Answers
-from rhino_core.ids import Epoch, GroupId, JobSettings
+from rhino_core.ids import Epoch, GroupId, JobSettings, VirtualNode
 from rhino_model.archives import Archive, ArchivedQuery, DrillCounts
 from rhino_model.decisions import DecidedMove, Decision, Decisions, Outcome
-from rhino_model.handovers import Action, DrainView, Handover, Measured, Move, MoveKind, Phase, Plan, PlannedStep
-from rhino_model.handovers import Prediction, Step
+from rhino_model.handovers import (
+    Action,
+    DrainView,
+    Handover,
+    Measured,
+    Move,
+    MoveKind,
+    Phase,
+    Plan,
+    PlannedStep,
+    Prediction,
+    Step,
+)
 from rhino_model.loads import BatchLoad, SourceLag, VirtualNodeLoad
-from rhino_core.ids import VirtualNode
 from tests.rhino.client.views import JOB, job, worker
 
 AT_MS = 1_900_000_000_000
@@ -62,22 +72,52 @@ def small() -> Answers:
         job(VirtualNodeView("0/0", "d", "d", 0, ("d",), None, None), name=BAD_NAME, job_id="other"), connected=False
     )
     archive = Archive(
-        "s3://bucket/rhino", "c1", (ArchivedQuery(JOB, "counts", 5, AT_MS, AT_MS, 7, False, 12.5, True, ""),), 10.0,
-        "newest=3", "", DrillCounts(300.0, 4, 1, 0, 2, 100.0),
+        "s3://bucket/rhino",
+        "c1",
+        (ArchivedQuery(JOB, "counts", 5, AT_MS, AT_MS, 7, False, 12.5, True, ""),),
+        10.0,
+        "newest=3",
+        "",
+        DrillCounts(300.0, 4, 1, 0, 2, 100.0),
     )
     drain = DrainView("d", True, ("2 groups lack copies",), 1, 2, "h2", 0, 90.0)
     decisions = (
         Decision(1, AT_MS - 9000, JOB, Outcome.BALANCED, "even", 1.05, 1.1, times=3, finished_ms=AT_MS - 7000),
-        Decision(2, AT_MS - 6000, JOB, Outcome.MOVING, "uneven", 2.0, 1.9, 1.2, 30.0, 3.0, 1000,
-                 (DecidedMove("0/1", "a", "b"),), (), "h1", AT_MS - 6000),
+        Decision(
+            2,
+            AT_MS - 6000,
+            JOB,
+            Outcome.MOVING,
+            "uneven",
+            2.0,
+            1.9,
+            1.2,
+            30.0,
+            3.0,
+            1000,
+            (DecidedMove("0/1", "a", "b"),),
+            (),
+            "h1",
+            AT_MS - 6000,
+        ),
     )
     actions = (
-        Action(AT_MS - 9000, "rhino://c/operator/alice", "handover", JOB, "counts", "", "h1", "", "confirmed", "", None),
+        Action(
+            AT_MS - 9000, "rhino://c/operator/alice", "handover", JOB, "counts", "", "h1", "", "confirmed", "", None
+        ),
         Action(AT_MS - 1000, "", "drain", "", "", "d", "", "leaves", "done", "", None),
     )
     overview = Overview(
-        1, tuple(workers), groups, (counts, other), (handover("h2", Phase.PREPARING),), "0.1.0", False, ("a note",),
-        (drain,), archive,
+        1,
+        tuple(workers),
+        groups,
+        (counts, other),
+        (handover("h2", Phase.PREPARING),),
+        "0.1.0",
+        False,
+        ("a note",),
+        (drain,),
+        archive,
     )
     handovers = (handover("h1", Phase.CONFIRMED), handover("h2", Phase.PREPARING))
     return Answers(overview, handovers, Decisions("act", decisions), actions, AT_MS, 0.02)
@@ -89,7 +129,9 @@ def large(workers: int = 1000, nodes: int = 100_000, queries: int = 20, zones: i
     seen = tuple(
         dataclasses.replace(
             worker(name, "lost" if n == 7 else "live", host=f"10.0.{n // 250}.{n % 250}"),
-            zone=f"zone-{n % zones}", stored_bytes=10**9 + n * 10**7, free_bytes=10**11,
+            zone=f"zone-{n % zones}",
+            stored_bytes=10**9 + n * 10**7,
+            free_bytes=10**11,
         )
         for n, name in enumerate(names)
     )

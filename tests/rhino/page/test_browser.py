@@ -49,7 +49,9 @@ def test_it_shows_the_cluster_and_names_are_only_texts(page: Served, window: Bro
     assert BAD_NAME in window.run("return document.querySelector('#query-cards').textContent")
     assert window.run("return document.querySelectorAll('main img, main script').length") == 0
     assert window.run("return document.title") == "CRITICAL · Rhino"
-    assert "Not safe yet, because:2 groups lack copies" in window.run("return document.querySelector('#moves').textContent")
+    assert "Not safe yet, because:2 groups lack copies" in window.run(
+        "return document.querySelector('#moves').textContent"
+    )
     assert window.run("return document.querySelectorAll('#map [data-worker]').length") == 4
     assert window.log() == [], "nothing violates the content security policy"
 
@@ -63,7 +65,9 @@ def test_keys_reach_everything_and_focus_stays_when_figures_change(page: Served,
     assert window.run("return document.activeElement.dataset.act") == "drain"
     window.press(ENTER)
     window.until("document.getElementById('dialog').open", "the plan")
-    window.until("document.getElementById('dialog-error').textContent.includes('manager')", "the manager does not answer")
+    window.until(
+        "document.getElementById('dialog-error').textContent.includes('manager')", "the manager does not answer"
+    )
     window.press(ESCAPE)
     window.until("!document.getElementById('dialog').open", "Escape closes it")
     assert window.run("return document.activeElement.dataset.act") == "drain", "the focus is back"
@@ -105,8 +109,10 @@ const light = (text) => text.match(/[\\d.]+/g).slice(0, 3).map((one) => one / 25
   .map((one) => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)
   .reduce((sum, one, at) => sum + one * [0.2126, 0.7152, 0.0722][at], 0);
 const behind = (one) => { for (; one; one = one.parentElement) {
-  const found = getComputedStyle(one).backgroundColor; if (!found.endsWith(", 0)")) return found; } return "rgb(255,255,255)"; };
-return [...document.querySelectorAll("main *, header *")].filter((one) => one.namespaceURI.endsWith("xhtml") && one.offsetParent
+  const found = getComputedStyle(one).backgroundColor;
+  if (!found.endsWith(", 0)")) return found; } return "rgb(255,255,255)"; };
+return [...document.querySelectorAll("main *, header *")]
+  .filter((one) => one.namespaceURI.endsWith("xhtml") && one.offsetParent
   && [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim())).filter((one) => {
   const [a, b] = [light(getComputedStyle(one).color), light(behind(one))].sort((x, y) => y - x);
   return (a + 0.05) / (b + 0.05) < 4.5; }).map((one) => one.outerHTML.slice(0, 200));
@@ -138,6 +144,8 @@ def test_figures_of_a_thousand_workers(page: Served, window: Browser) -> None:
         updates.append(float(window.run("return document.documentElement.dataset.drawMs")))
     elements = window.run("return document.querySelectorAll('*').length")
     assert window.run("return document.querySelectorAll('#map [data-worker]').length") == 1000
-    print(f"\n1000 workers, 100 000 virtual nodes: model and JSON {model_s:.2f} s, {size / 1e3:.0f} kB, {elements} elements")
+    told = f"model and JSON {model_s:.2f} s, {size / 1e3:.0f} kB, {elements} elements"
+    print(f"\n1000 workers, 100 000 virtual nodes: {told}")
     print(f"first paint {dict(paint)} ms; figures drawn within {first_ms:.0f} ms of the navigation")
-    print(f"an update: script and layout {sorted(updates)[2]:.0f} ms, from the server's side {sorted(travels)[2] * 1e3:.0f} ms")
+    middle_ms, travel_s = sorted(updates)[2], sorted(travels)[2]
+    print(f"an update: script and layout {middle_ms:.0f} ms, from the server on {travel_s * 1e3:.0f} ms")

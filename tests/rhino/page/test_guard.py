@@ -18,13 +18,25 @@ def status(access: Access, method: str = "GET", path: str = "/data/live", **head
     return 200 if found is None else found.status
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:7480", "localhost", "localhost:9000", "[::1]:7480", "127.0.0.1", "LOCALHOST"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:7480", "localhost", "localhost:9000", "[::1]:7480", "127.0.0.1", "LOCALHOST"]
+)
 def test_names_of_this_machine_are_served(host: str) -> None:
     assert status(LOCAL, path="/", host=host) == 200
 
 
 @pytest.mark.parametrize(
-    "host", ["", "evil.example", "evil.example:7480", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "[bad", "node-1"]
+    "host",
+    [
+        "",
+        "evil.example",
+        "evil.example:7480",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "10.0.0.1",
+        "[bad",
+        "node-1",
+    ],
 )
 def test_other_names_are_refused_for_files_and_data(host: str) -> None:
     for path in ("/", "/page.js", "/data/live"):
@@ -36,7 +48,9 @@ def test_a_page_for_others_has_the_names_of_its_machine_and_any_number(host: str
     assert status(OPEN, path="/", host=host) == expected
 
 
-@pytest.mark.parametrize("given", ["", "secret", "Bearer", "Bearer ", "Bearer Secret", "Bearer secret2", "Basic secret"])
+@pytest.mark.parametrize(
+    "given", ["", "secret", "Bearer", "Bearer ", "Bearer Secret", "Bearer secret2", "Basic secret"]
+)
 def test_data_needs_the_token(given: str) -> None:
     assert status(LOCAL, authorization=given) == 401
     assert status(LOCAL) == 401

@@ -97,7 +97,12 @@ def test_handovers_are_newest_first_with_predicted_and_measured_figures() -> Non
         assert (shown["started_ms"], shown["finished_ms"]) == (source.started_ms, source.finished_ms)
         assert (shown["step"], shown["steps"]) == (source.step, 2)
         assert (shown["plan"]["moves_total"], shown["plan"]["queries"]) == (2, ["counts"])
-    assert (running["cancellable"], running["ended"], ended["cancellable"], ended["ended"]) == (True, False, False, True)
+    assert (running["cancellable"], running["ended"], ended["cancellable"], ended["ended"]) == (
+        True,
+        False,
+        False,
+        True,
+    )
     assert [move["virtual_node"] for move in running["plan"]["moves"]] == ["0/0", "0/1"]
     assert ended["plan"]["moves"] == [], "its moves are history"
 
