@@ -41,6 +41,13 @@ export function heatMap(workers, {value, text, width, chosen, label}) {
   return el("svg", {width: columns * wide, height: y, role: "img", "aria-label": label}, made);
 }
 
+// The colours of the map, from none to most.
+export function scale() {
+  const levels = Array.from({length: LEVELS + 1}, (_, level) =>
+    el("g", {class: `cell l${level}`}, el("rect", {x: level * 18 + 1, y: 1, width: 17, height: 11})));
+  return el("svg", {width: 18 * (LEVELS + 1) + 2, height: 13, role: "img", "aria-label": "none to most"}, levels);
+}
+
 // A line over time. `points`: [x, y]; `limit`: a level to compare with.
 export function line(points, label, limit = 0) {
   const [wide, high] = [240, 44], most = Math.max(...points.map(([, y]) => y), limit, 1e-9);

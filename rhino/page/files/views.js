@@ -1,6 +1,6 @@
 // The parts of the page, each made from the document. `view` is what the person has chosen.
 import {$, badge, bytes, clock, count, el, list, number, put, seconds, table, words} from "./dom.js";
-import {heatMap, line, timeline} from "./charts.js";
+import {heatMap, line, scale, timeline} from "./charts.js";
 
 export const view = {
   measure: "runs", find: "", sort: {key: "", down: false}, rows: 25, cards: 12, chosen: "", nodes: null,
@@ -72,7 +72,7 @@ function workers({workers: all, page}) {
   const most = found.reduce((best, one) => (value(one) > value(best) ? one : best), found[0]);
   const label = most ? `${name} of ${count(found.length, "worker")}; most: ${most.worker_id}, ${text(most)}` : "None.";
   const width = ($("map").clientWidth || 320) - 34; // without its padding
-  put("map", el("p", {class: "small"}, label),
+  put("map", el("p", {class: "small"}, label, " ", scale()),
     most && heatMap(found, {value, text, label, width, chosen: view.chosen}));
   const compare = (a, b) => (typeof a === "string" ? a.localeCompare(b) : a - b);
   const order = key
@@ -80,21 +80,20 @@ function workers({workers: all, page}) {
     : (a, b) => trouble(b) - trouble(a) || b.runs - a.runs || compare(a.worker_id, b.worker_id);
   const rows = found.sort(order).slice(0, view.rows).map((one) => [
     el("button", {type: "button", class: "link", "data-worker": one.worker_id}, one.worker_id),
-    marks(one),
+    [marks(one), one.draining && safety(one)],
+    page.read_only || (one.state !== "live" && !one.draining) ? "" : drainButton(one.worker_id, one.draining),
     one.host + (one.zone && ` (${one.zone})`),
-    `${number(one.runs)} of ${number(one.desired)}`,
+    number(one.runs) + (one.desired === one.runs ? "" : `, ${number(one.desired)} desired`),
     seconds(one.task_s),
     number(one.whole_copies) + (one.catching_up ? ` + ${number(one.catching_up)} catching up` : ""),
     number(one.versions_behind),
     bytes(one.stored_bytes),
     bytes(one.free_bytes),
     seconds(one.last_heartbeat_ago_s),
-    one.safe_to_remove === null ? "" : safety(one),
-    page.read_only ? "" : drainButton(one.worker_id, one.draining),
   ]);
-  const head = [["Worker", "worker_id"], ["State", "state"], "Host (zone)", ["Runs of desired", "runs"],
+  const head = [["Worker", "worker_id"], ["State", "state"], "Action", "Host (zone)", ["Virtual nodes", "runs"],
     ["Task time", "task_s"], ["Whole copies", "whole_copies"], ["Versions behind", "versions_behind"],
-    ["Stored", "stored_bytes"], ["Free", "free_bytes"], ["Beat", "last_heartbeat_ago_s"], "Safe to remove", "Action"];
+    ["Stored", "stored_bytes"], ["Free", "free_bytes"], ["Beat", "last_heartbeat_ago_s"]];
   put("worker-table", table("Workers", head, rows, view.sort), more(found.length - view.rows, "rows"));
   const one = all.find((worker) => worker.worker_id === view.chosen);
   put("chosen", one && chosen(one, page));
@@ -170,9 +169,9 @@ function query(one, page) {
 function course({batches, copies_behind: copies}) {
   const chart = (name, points, text, limit) => {
     if (points.length < 2) return el("figure", null, el("figcaption", null, name, el("b", null, "none yet")));
-    const newest = text(points.at(-1)[1]), most = text(Math.max(...points.map(([, y]) => y)));
+    const top = Math.max(...points.map(([, y]) => y)), [newest, most] = [text(points.at(-1)[1]), text(top)];
     return el("figure", null, el("figcaption", null, name, el("b", null, newest), ` most ${most}`),
-      line(points, `${name}: newest ${newest}, most ${most} in ${points.length}`, limit));
+      top > 0 && line(points, `${name}: newest ${newest}, most ${most} in ${points.length}`, limit));
   };
   const behind = batches.filter((one) => one[5] !== null);
   return [
@@ -192,16 +191,16 @@ function moves({handovers, drains, page}) {
     !page.read_only && drainButton(one.worker, true));
   const rows = handovers.map((one) => [
     one.handover_id, clock(one.started_ms),
-    [badge(words(one.phase), KINDS[one.phase]), one.steps > 1 && ` step ${one.step} of ${one.steps}`],
+    [badge(words(one.phase), KINDS[one.phase]), one.steps > 1 && ` step ${one.step} of ${one.steps}`, " ",
+      !page.read_only && one.cancellable && act("Cancel…", "cancel", {handover_id: one.handover_id})],
+    one.reason || (one.waiting_for.length ? `waits for ${one.waiting_for.join(", ")}` : ""),
     one.plan.intent, one.plan.queries.join(", "), number(one.plan.moves_total),
-    `${bytes(one.bytes_moved)} of ${bytes(one.plan.bytes_to_move)}`,
     against(one.measured?.total_s, one.plan.prediction.total_s),
     against(one.measured?.pause_s, one.plan.prediction.pause_s),
-    one.reason || (one.waiting_for.length ? `waits for ${one.waiting_for.join(", ")}` : ""),
-    one.by, !page.read_only && one.cancellable ? act("Cancel…", "cancel", {handover_id: one.handover_id}) : "",
+    `${bytes(one.bytes_moved)} of ${bytes(one.plan.bytes_to_move)}`, one.by,
   ]);
-  const head = ["Handover", "Started", "Phase", "Intent", "Queries", "Moves", "Copied of planned", "Took (predicted)",
-    "Pause (predicted)", "Reason", "By", "Action"];
+  const head = ["Handover", "Started", "Phase", "Reason", "Intent", "Queries", "Moves", "Took (predicted)",
+    "Pause (predicted)", "Copied of planned", "By"];
   put("move-list", drains.length > 0 && el("div", {class: "cards"}, drains.map(drain)),
     rows.length ? table("Handovers", head, rows) : note("No handover is known."));
 }
@@ -218,13 +217,13 @@ function adaptation({adaptation: mode, decisions}) {
     .join(", ") + (one.moves_total > 3 ? ` and ${one.moves_total - 3} more` : "");
   const rows = decisions.map((one) => [
     clock(one.started_ms) + (one.times > 1 ? `, ${number(one.times)} times until ${clock(one.finished_ms)}` : ""),
-    one.query, badge(words(one.outcome), KINDS[one.outcome]), figures(one),
+    one.query, badge(words(one.outcome), KINDS[one.outcome]), one.why, figures(one),
     one.gain_s === null ? "" : `${seconds(one.gain_s)} / ${seconds(one.cost_s)}`, moved(one),
     one.handover ? against(one.handover.measured?.total_s, one.handover.plan.prediction.total_s) : "",
-    one.handover ? against(one.handover.measured?.pause_s, one.handover.plan.prediction.pause_s) : "", one.why,
+    one.handover ? against(one.handover.measured?.pause_s, one.handover.plan.prediction.pause_s) : "",
   ]);
-  const head = ["When", "Query", "Decision", "Imbalance", "Saves / costs", "Moves", "Took (predicted)",
-    "Pause (predicted)", "Why"];
+  const head = ["When", "Query", "Decision", "Why", "Imbalance", "Saves / costs", "Moves", "Took (predicted)",
+    "Pause (predicted)"];
   const chart = timeline(decisions, Math.min($("decisions").clientWidth || 320, 900),
     `Imbalance of task time in the newest ${count(decisions.length, "decision")}`);
   put("decisions", note(MODES[mode] ?? mode),
