@@ -31,7 +31,7 @@ FIELDS |= {"cancel": ("handover_id",)}
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a person asks for. `names`: the fields of its kind, all texts that are not empty."""
+    """A request of a person. `names`: the fields of its kind, all texts that are not empty."""
 
     kind: str
     names: Mapping[str, str]

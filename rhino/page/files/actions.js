@@ -73,7 +73,7 @@ function summary({kind, names, plan: found, drain, handover}) {
   return [
     said(Object.values(names).join(", ")),
     kind === "end drain" && said(`Worker ${drain.worker} gets state again. Running handovers go on.`),
-    kind === "drain" && list(drain.blockers),
+    kind === "drain" && [said("In the way of a removal now:"), list(drain.blockers)],
     kind === "drain" && !found && said("No virtual node is there. Copies move to other workers."),
     handover && said(`${handover.plan.intent}: ${words(handover.phase)}, step ${handover.step} of ${handover.steps}. ` +
       "Confirmed steps stay, and a marked step goes on."),
