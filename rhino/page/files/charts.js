@@ -17,16 +17,16 @@ export function heatMap(workers, {value, text, width, chosen, label}) {
     const shown = value(one), level = shown === null ? "unknown" : `l${most ? Math.round((shown / most) * LEVELS) : 0}`;
     const bad = one.state !== "live" || one.disk !== "ok";
     const state = one.state === "lost" ? "lost" : bad ? "bad" : one.draining ? "draining" : "";
-    const name = one.worker_id.length > NAME_MAX ? `${one.worker_id.slice(0, NAME_MAX - 1)}…` : one.worker_id;
     const told = `${one.worker_id}: ${one.state}, disk ${one.disk}${one.draining ? ", draining" : ""}, ${text(one)}`;
+    const look = `cell ${level} ${state} ${one.worker_id === chosen ? "chosen" : ""}`;
+    const place = {x: x + 1, y: top + 1, width: wide - 3, height: high - 3, rx: few ? 5 : 2};
+    const names = {class: look, "data-worker": one.worker_id, "data-told": told};
+    if (!few && state !== "lost") return el("rect", {...place, ...names}); // one element: there may be thousands
+    const name = one.worker_id.length > NAME_MAX ? `${one.worker_id.slice(0, NAME_MAX - 1)}…` : one.worker_id;
     const [w, h] = [wide - 9, high - 9];
-    return el("g",
-      {class: `cell ${level} ${state} ${one.worker_id === chosen ? "chosen" : ""}`, "data-worker": one.worker_id},
-      el("title", null, told),
-      el("rect", {x: x + 1, y: top + 1, width: wide - 3, height: high - 3, rx: few ? 5 : 2}),
-      few && el("text", {x: x + 9, y: top + 20}, name),
-      few && el("text", {x: x + 9, y: top + 37, class: "small"}, text(one)),
-      state === "lost" && !few && el("path", {d: `M${x + 4} ${top + 4}l${w} ${h}m0 ${-h}l${-w} ${h}`}));
+    return el("g", names, el("rect", place), few
+      ? [el("text", {x: x + 9, y: top + 20}, name), el("text", {x: x + 9, y: top + 37, class: "small"}, text(one))]
+      : el("path", {d: `M${x + 4} ${top + 4}l${w} ${h}m0 ${-h}l${-w} ${h}`}));
   }
 
   for (const zone of [...zones.keys()].sort()) {

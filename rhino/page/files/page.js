@@ -1,5 +1,5 @@
 // The page: keeps the newest document, draws it once a frame, and passes on presses of buttons.
-import {$} from "./dom.js";
+import {$, el} from "./dom.js";
 import {call, follow, keep, tokenOfAddress} from "./net.js";
 import * as actions from "./actions.js";
 import * as views from "./views.js";
@@ -68,6 +68,10 @@ document.addEventListener("click", (event) => {
   if (more) view[more] *= 4;
   if (kind) actions.open(kind, JSON.parse(at("names")), newest);
   if (key || more) redraw();
+});
+document.addEventListener("mouseover", (event) => { // a title when it is needed, and not a thousand of them
+  const cell = event.target.closest("[data-told]");
+  if (cell && !cell.querySelector("title")) cell.append(el("title", null, cell.dataset.told));
 });
 for (const [id, event] of [["measure", "change"], ["find", "input"]])
   $(id).addEventListener(event, () => { view[id] = $(id).value; redraw(); });
