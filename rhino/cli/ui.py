@@ -40,7 +40,7 @@ class UiOptions:
     interval_s: Annotated[
         float,
         typer.Option(
-            help="Seconds between two looks at the manager. More when it needs longer than a quarter of that.",
+            help="Seconds between two looks at the manager; at least three times the duration of a look.",
             callback=seconds("--interval-s", positive=True),
         ),
     ] = 2.0
