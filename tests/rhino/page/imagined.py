@@ -115,7 +115,6 @@ def small() -> Answers:
         (handover("h2", Phase.PREPARING),),
         "0.1.0",
         False,
-        ("a note",),
         (drain,),
         archive,
     )
