@@ -37,7 +37,8 @@ def run_batches(query: StreamingQuery, count: int) -> int:
     """Returns the number of the last batch once `count` further ones have run. Raises the failure of the query."""
     seen = newest(query)
     while newest(query) < seen + count:
-        query.awaitTermination(0.2)
+        if query.awaitTermination(0.2):
+            raise RuntimeError(f"{query.name} has ended")
     return newest(query)
 
 
