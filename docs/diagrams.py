@@ -1,41 +1,36 @@
-"""Draws the Mermaid diagrams while the site is built, so no reader's browser loads a program for it.
+"""Shows the Mermaid diagrams of the pages as the images that `python -m tools.diagrams` has drawn.
 
 mkdocs calls it as a hook.
 """
 
 from __future__ import annotations
 
-import hashlib
 import html
 import re
+from pathlib import Path
 from typing import Any
 
-import mermaidx
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 
+from tools.diagrams import file_of
+
 FENCE = re.compile(r'<pre class="mermaid"><code>(.*?)</code></pre>', re.DOTALL)
 SIZE = re.compile(r'viewBox="\S+ \S+ ([\d.]+) ([\d.]+)"')
-# Labels as text of the SVG. HTML in them would need fonts and styles of the page, and an image has none.
-OPTIONS: dict[str, Any] = {"htmlLabels": False, "flowchart": {"htmlLabels": False}}
 
 
-def on_page_content(content: str, /, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Replaces each diagram by an image. Raises MermaidRenderError for a diagram that cannot be read."""
+def on_page_content(content: str, /, *, page: Page, **_: Any) -> str:
+    """Raises PluginError for a diagram that is not drawn."""
+    return FENCE.sub(lambda found: _image(html.unescape(found[1]), page), content)
 
-    def image(found: re.Match[str]) -> str:
-        source = html.unescape(found[1])
-        name = f"diagrams/{hashlib.sha256(source.encode()).hexdigest()[:16]}.svg"
-        drawing = mermaidx.render(source, theme="neutral", config=OPTIONS).svg()
-        size = SIZE.search(drawing)
-        if size is None:
-            raise ValueError(f"{page.file.src_uri}: a diagram without a size: {source}")
-        files.append(File.generated(config, name, content=drawing))
-        width, height = (round(float(one)) for one in size.groups())
-        where = get_relative_url(name, page.url)
-        alt = html.escape(" ".join(source.split()), quote=True)
-        return f'<img class="drawn" src="{where}" width="{width}" height="{height}" loading="lazy" alt="{alt}">'
 
-    return FENCE.sub(image, content)
+def _image(source: str, page: Page) -> str:
+    path: Path = file_of(source)
+    size = SIZE.search(path.read_text()) if path.exists() else None
+    if size is None:
+        raise PluginError(f"{page.file.src_uri}: a diagram is not drawn: run `python -m tools.diagrams`\n{source}")
+    width, height = (round(float(one)) for one in size.groups())
+    where = get_relative_url(f"diagrams/{path.name}", page.url)
+    alt = html.escape(" ".join(source.split()), quote=True)
+    return f'<img class="drawn" src="{where}" width="{width}" height="{height}" loading="lazy" alt="{alt}">'

@@ -16,9 +16,9 @@ from rhino.testing import LocalCluster
 @contextmanager
 def small_cluster() -> Iterator[tuple[LocalCluster, SparkSession, Path]]:
     """Yields a cluster, a session on it, and a folder for checkpoints. All of it goes at the end."""
-    with tempfile.TemporaryDirectory(prefix="rhino-guide-") as name:
-        with LocalCluster(Path(name) / "cluster", workers=2) as cluster:
-            yield cluster, cluster.session("guide", {"spark.sql.shuffle.partitions": "2"}), Path(name)
+    folder = tempfile.TemporaryDirectory(prefix="rhino-guide-")
+    with folder as name, LocalCluster(Path(name) / "cluster", workers=2) as cluster:
+        yield cluster, cluster.session("guide", {"spark.sql.shuffle.partitions": "2"}), Path(name)
 
 
 def endless(spark: SparkSession) -> DataFrame:
