@@ -42,7 +42,9 @@ class CommitTraces:
                 self._traces.end(_trace(FileKey(store, name)), f"{self._me} {sender}")
             case ev.RefusalReceived(sender, store, name, reason, message=message, member=member):
                 if member.worker_id == sender:
-                    self._traces.end(_trace(FileKey(store, name)), f"{self._me} {sender}", error=message or reason.value)
+                    self._traces.end(
+                        _trace(FileKey(store, name)), f"{self._me} {sender}", error=message or reason.value
+                    )
             case ev.CatchUpFinished(group, epoch):
                 self._traces.end(f"catch-up {group} {epoch}", self._me)
 
