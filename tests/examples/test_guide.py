@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PRINTS = {
-    "settings": "spark.rhino.manager = 127.0.0.",
+    "settings": "spark.rhino.manager = ",
     "integration": "by the checkpoint location, rhino://file/",
     "moving_state": "the query goes on: batch",
     "modify": "the query was not restarted: batch",
