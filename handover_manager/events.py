@@ -288,6 +288,14 @@ class ProbeSession:
 
 
 @dataclass(frozen=True, slots=True)
+class NameLost:
+    """Tell the driver of `session` which workers are lost."""
+
+    session: int
+    workers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReadCheckpoint:
     """Let the driver send the files of a query checkpoint that belong to a batch, for the archive."""
 
@@ -369,7 +377,7 @@ class Announce:
     handover_id: str
 
 
-DriverEffect = PushLocations | RefuseQuery | ProbeSession | ReadCheckpoint  # sent to the driver of a session
+DriverEffect = PushLocations | RefuseQuery | ProbeSession | NameLost | ReadCheckpoint  # sent to the driver of a session
 Effect = (
     Persist
     | DriverEffect

@@ -82,6 +82,7 @@ class Bucket:
     def __init__(self, url: str) -> None:
         """Raises InvalidRequestError for a URL that nothing serves, and PreconditionError without the library."""
         self.url = check_url(url)
+        self.is_folder = "://" not in self.url
         # Of our calls, by kind (REQUESTS). The library's own repetitions are not in them.
         self.requests = Counter[str]()
         self.sent_bytes = self.received_bytes = 0

@@ -28,13 +28,20 @@ async def claimed_by(bucket: Bucket, job: str) -> str | None:
 async def require_claim(bucket: Bucket, job: str) -> None:
     """Raises UnavailableError unless some cluster may write. A folder without its mount looks like an empty archive."""
     if await claimed_by(bucket, job) is None:
-        raise UnavailableError(f"archive {bucket.url}: {_name(job)} is not there: is the archive mounted here?")
+        raise _gone(bucket, job)
 
 
-async def claim(bucket: Bucket, job: str, cluster: str, *, force: bool = False) -> None:
+def _gone(bucket: Bucket, job: str) -> UnavailableError:
+    return UnavailableError(
+        f"archive {bucket.url}: {_name(job)} is not there: is this the same archive, and is it mounted here?"
+    )
+
+
+async def claim(bucket: Bucket, job: str, cluster: str, *, force: bool = False, again: bool = False) -> None:
     """Takes the right to write, or finds that this cluster has it. `force`: takes it from another cluster.
 
-    Raises ConflictError if another cluster has it.
+    `again`: this process had it before, so it is not taken anew: the archive must be the same one.
+    Raises ConflictError if another cluster has it, and UnavailableError if `again` and nobody has it.
     """
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     text = json.dumps({"cluster": cluster, "since": since}).encode()
@@ -42,6 +49,8 @@ async def claim(bucket: Bucket, job: str, cluster: str, *, force: bool = False) 
         await bucket.put(_name(job), text)
         return
     found = await claimed_by(bucket, job)
+    if found is None and again:
+        raise _gone(bucket, job)
     if found is None and not await bucket.put(_name(job), text, create=True):
         found = await claimed_by(bucket, job)
     if found not in (None, cluster):

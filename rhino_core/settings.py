@@ -360,6 +360,13 @@ class ManagerSettings:
     archive_every_s: Annotated[
         float, Setting("A logged batch goes to the archive at most every so many seconds.", POSITIVE)
     ] = 10.0
+    archive_requests_a_day: Annotated[
+        int,
+        Setting(
+            "Uploads use so many requests a day at most: batches go to the archive less often. 0: no limit.",
+            NOT_NEGATIVE,
+        ),
+    ] = 0
     archive_drill_every_s: Annotated[
         float,
         Setting("A part of an archived batch is restored and compared every so many seconds. 0: never.", NOT_NEGATIVE),

@@ -11,7 +11,8 @@ class ArchivedQuery:
 
     `batch_id`: of the newest archived batch, `logged_ms`: when it was logged, `written_ms`: when it was whole in the
     archive. `logged_batch_id`: the newest logged batch. `whole`: the archive has that batch. `age_s`: seconds since the
-    oldest logged batch later than the archived one; 0 if there is none. `error`: of the last attempt.
+    oldest logged batch later than the archived one; 0 if there is none. `error`: of the last attempt. `every_s`:
+    between two archived batches: the interval, or more if the limit of requests needs it.
     """
 
     job: str
@@ -24,6 +25,7 @@ class ArchivedQuery:
     age_s: float
     running: bool
     error: str
+    every_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,19 @@ class DrillCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchiveUsage:
+    """Requests to the store since the start of the manager, `seconds` ago, without restores and drills.
+
+    `writes`: to put, list and delete. `reads`: to get.
+    """
+
+    seconds: float = 0.0
+    writes: int = 0
+    reads: int = 0
+    uploaded_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Archive:
     """`url` is empty if there is no archive. `cluster`: id of this cluster in the archive.
 
@@ -60,6 +75,7 @@ class Archive:
     keep: str = ""
     error: str = ""
     drills: DrillCounts = DrillCounts()
+    usage: ArchiveUsage = ArchiveUsage()
 
 
 NO_ARCHIVE = Archive("", "", ())

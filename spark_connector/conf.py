@@ -82,12 +82,10 @@ def recovery_conf() -> dict[str, str]:
         "spark.stage.maxConsecutiveAttempts": "10",
         "spark.task.maxFailures": "8",
         "spark.network.timeout": "20s",
-        # A worker that vanishes without a connection reset can only be detected by its silence. These values drop its
-        # executors after 8 s and end a fetch from it after 5 s. Both are longer than the pauses of a healthy JVM, and a
-        # wrong detection only costs time.
+        # A node that vanishes without a connection reset can only be detected by its silence. The plugin drops its
+        # executors when the manager has lost its worker, too (HeartbeatGuard). A fetch from it ends after 5 s.
         "spark.executor.heartbeatInterval": "1s",
-        "spark.storage.blockManagerHeartbeatTimeoutMs": "8s",
-        "spark.network.timeoutInterval": "1s",
+        "spark.storage.blockManagerHeartbeatTimeoutMs": "120s",  # by default it is spark.network.timeout
         "spark.shuffle.io.connectionTimeout": "5s",
         "spark.files.fetchFailure.unRegisterOutputOnHost": "true",
         # When a task fails on a live worker, say for a full disk, Spark retries it there at once, because its state is

@@ -18,9 +18,9 @@ from handover_manager.archive.drills import Drills
 from handover_manager.archive.machine import ArchivedQuery, ArchiveMachine
 from handover_manager.view import ClusterView
 from rhino_archive.bucket import Bucket, bucket
-from rhino_archive.claims import claim, require_claim
+from rhino_archive.claims import claim
 from rhino_archive.keeping import Keeper
-from rhino_archive.manifest import Manifest, manifest_bytes, part_of
+from rhino_archive.manifest import Manifest, manifest_bytes, part_of, part_to_pb
 from rhino_archive.reading import manifest_names, read_manifest
 from rhino_archive.retention import retention_of
 from rhino_core.errors import AccessDeniedError, ConflictError, IntegrityError, NoSpaceError, RhinoError, UnknownError
@@ -33,7 +33,7 @@ from rhino_core.rpc.status import error_of
 from rhino_core.runner import Runner
 from rhino_core.security.transport import Transport
 from rhino_core.settings import ManagerSettings
-from rhino_model.archives import Archive, DrillCounts
+from rhino_model.archives import Archive, ArchiveUsage, DrillCounts
 from rhino_model.archives import ArchivedQuery as ArchivedView
 from rhino_pb import archive_pb2, peer_pb2_grpc
 
@@ -58,10 +58,17 @@ class Archiver:
         self._retention = retention_of(settings.archive_keep)
         self._claimed: set[str] = set()  # queries
         self._keepers: dict[str, Keeper] = {}
+        self._began_at = time.monotonic()
+        self._uploads_used = ArchiveUsage()  # by sidecars
         self._transport = transport
         self.cluster = _cluster(journal)
         self._ask_driver: Callable[[str, int], bool] = lambda job, batch_id: False
-        self.machine = ArchiveMachine(settings.archive_every_s, self.cluster, settings.archive_drill_every_s)
+        self.machine = ArchiveMachine(
+            settings.archive_every_s,
+            self.cluster,
+            settings.archive_drill_every_s,
+            requests_a_day=settings.archive_requests_a_day,
+        )
         self._runner: Runner[ev.Event, ev.Effect] = Runner(self.machine, self, ev.Due)
         self._tasks = asyncio.TaskGroup()
         self._uploads: dict[tuple[str, int], set[asyncio.Task[None]]] = {}
@@ -118,6 +125,16 @@ class Archiver:
             keep=self._settings.archive_keep,
             error=self.failure,
             drills=_counts(self.machine.drills, now),
+            usage=self._usage(),
+        )
+
+    def _usage(self) -> ArchiveUsage:
+        ours, theirs = self.bucket.requests, self._uploads_used
+        return ArchiveUsage(
+            time.monotonic() - self._began_at,
+            theirs.writes + ours.total() - ours["get"],
+            theirs.reads + ours["get"],
+            theirs.uploaded_bytes + self.bucket.sent_bytes,
         )
 
     # ---------------------------------------------------------------- ports of the machine
@@ -174,9 +191,7 @@ class Archiver:
 
     async def _claim(self, job: str) -> None:
         """Raises ConflictError, and UnavailableError if the archive has lost what this process has seen there."""
-        if job in self._claimed:
-            await require_claim(self.bucket, job)
-        await claim(self.bucket, job, self.cluster)
+        await claim(self.bucket, job, self.cluster, again=job in self._claimed)
         self._claimed.add(job)
 
     async def _write(self, number: int, manifest: Manifest) -> ev.Event:
@@ -219,20 +234,20 @@ class Archiver:
             archive=self.bucket.url,
             job=effect.job,
             versions=map(store_version_to_pb, effect.versions),
-            basis=effect.basis,
+            basis=map(part_to_pb, effect.basis),
         )
         async with worker_channel(worker, self._transport) as channel:
             replies = peer_pb2_grpc.PeerStub(channel).Archive(request, timeout=UPLOAD_S_MAX)
-            stream = aiter(replies)
+            stream, last = aiter(replies), archive_pb2.ArchiveReply()
             try:
-                last = archive_pb2.ArchiveReply()
                 while True:
                     async with asyncio.timeout(SILENT_S):
                         reply = await anext(stream, None)
                     if reply is None:
                         part = part_of(last.part) if last.HasField("part") else None
                         refused = tuple(map(group_of, last.refused))
-                        return ev.PartUploaded(effect.job, effect.round, worker.worker_id, part, refused)
+                        requests = last.writes + last.reads
+                        return ev.PartUploaded(effect.job, effect.round, worker.worker_id, part, refused, requests)
                     last = checked(reply, doing)
             except TimeoutError:
                 return self._failed(effect, f"it has been silent for {SILENT_S:.0f} s")
@@ -240,6 +255,13 @@ class Archiver:
                 raise error_of(error, doing) from error
             finally:
                 replies.cancel()
+                used = self._uploads_used
+                self._uploads_used = replace(
+                    used,
+                    writes=used.writes + last.writes,
+                    reads=used.reads + last.reads,
+                    uploaded_bytes=used.uploaded_bytes + last.uploaded_bytes,
+                )
 
     def _failed(self, effect: ev.Upload, why: str) -> ev.UploadFailed:
         worker = effect.worker.worker_id
@@ -259,6 +281,7 @@ def _shown(job: str, query: ArchivedQuery, names: Mapping[str, str], now: float)
         age_s=0.0 if query.behind_since is None else now - query.behind_since,
         running=query.round is not None,
         error=query.error,
+        every_s=query.every_s,
     )
 
 

@@ -37,13 +37,14 @@ class NewestFound:
 
 @dataclass(frozen=True, slots=True)
 class PartUploaded:
-    """Answers Upload. `refused`: groups without a part, because a version was not there."""
+    """Answers Upload. `refused`: groups without a part, because a version was not there. `requests`: to the store."""
 
     job: str
     round: int
     worker_id: str
     part: Part | None
     refused: tuple[GroupId, ...] = ()
+    requests: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +152,13 @@ class FindNewest:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """Let a worker upload the closures of these versions. `basis`: name of the newest manifest, or empty."""
+    """Let a worker upload the closures of these versions. `basis`: their groups' parts of the newest archived batch."""
 
     job: str
     round: int
     worker: Worker
     versions: tuple[StoreVersion, ...]
-    basis: str
+    basis: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)

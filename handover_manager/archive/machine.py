@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from handover_manager.archive.drills import ArchivedBatch, Drills, able, weight
 from handover_manager.archive.events import (
@@ -38,7 +38,11 @@ from rhino_core.ids import GroupId, StoreVersion, Worker
 
 # Packs are deleted a day after the last manifest that names them. A manifest of an older round could name such packs.
 ROUND_S_MAX = 12 * 3600.0
+# A manifest that was there so long ago may be gone by now, but its packs are there until the end of a round.
+NEWEST_S_MAX = 6 * 3600.0
 CHECKPOINT_S_MAX = 30.0  # for a driver's answer. Without it the batch has state only
+OWN_REQUESTS = 2  # of a manager, for a round: it reads the claim, and writes the manifest
+DAY_S = 24 * 3600.0
 RETRY_S, RETRY_S_MAX = 2.0, 60.0  # pause after a failed round; it doubles
 
 
@@ -46,12 +50,13 @@ RETRY_S, RETRY_S_MAX = 2.0, 60.0  # pause after a failed round; it doubles
 class Round:
     """`left`: groups without a part or an uploader. `asked`: groups by the worker that uploads them now.
 
-    `tried`: for each group the workers that have failed. `checkpoint`: the driver's files; None: it has not answered.
+    `tried`: for each group the workers that have failed. `requests`: to the store. `checkpoint`: the driver's files;
+    None: it has not answered.
     """
 
     number: int
     batch: BatchKnown
-    basis: str
+    basis: tuple[Part, ...]
     began_at: float
     versions: dict[GroupId, list[StoreVersion]]
     left: set[GroupId]
@@ -59,6 +64,7 @@ class Round:
     tried: dict[GroupId, set[str]] = field(default_factory=dict)
     asked: dict[str, frozenset[GroupId]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+    requests: int = OWN_REQUESTS
     checkpoint: tuple[CheckpointFile, ...] | None = None
     writing: bool = False
 
@@ -67,18 +73,23 @@ class Round:
 class ArchivedQuery:
     """`newest`: the newest manifest; None: none, or not known while `known` is false. `error`: of the last attempt.
 
-    `archived`: the same batch, if its versions are known.
+    `every_s`: seconds between the begins of two rounds, as they need requests.
+
+    `archived`: the same batch, if its versions are known. `newest_at`: when it was in the archive.
     """
 
     known: bool = False
     asking: bool = False
+    asked_at: float = 0.0
     newest: Manifest | None = None
+    newest_at: float = 0.0
     archived: ArchivedBatch | None = None
     logged: BatchKnown | None = None
     behind_since: float | None = None  # when the oldest batch was logged that is later than the archived one
     round: Round | None = None
     checkpoint: CheckpointRead | None = None  # that of the newest logged batch, if the driver has sent it
     due_at: float = 0.0
+    every_s: float = 0.0
     failures: int = 0
     error: str = ""
     stranger: bool = False  # another cluster writes the archive of this query
@@ -93,13 +104,15 @@ class ArchivedQuery:
 
 
 class ArchiveMachine:
-    """`every_s`: seconds between the begins of two rounds of a query. `cluster`: id of this cluster.
+    """`every_s`: seconds between the begins of two rounds of a query, at least. `cluster`: id of this cluster.
 
-    `drill_every_s`: seconds between two restore drills; 0: none.
+    `drill_every_s`: seconds between two restore drills; 0: none. `requests_a_day`: of all rounds, at most, once the
+    queries have had one; 0: no limit.
     """
 
-    def __init__(self, every_s: float, cluster: str, drill_every_s: float = 0.0) -> None:
+    def __init__(self, every_s: float, cluster: str, drill_every_s: float = 0.0, requests_a_day: int = 0) -> None:
         self._every_s = every_s
+        self._requests_a_day = requests_a_day
         self._cluster = cluster
         self._numbers = itertools.count(1)
         self.queries: dict[str, ArchivedQuery] = {}
@@ -116,7 +129,7 @@ class ArchiveMachine:
 
     def _waits(self, query: ArchivedQuery) -> bool:
         """Whether it has something to do once its time has come."""
-        return query.round is None and not query.asking and query.behind
+        return query.round is None and not query.asking and (query.behind or not query.known)
 
     def handle(self, event: Event, *, now: float) -> Sequence[Effect]:
         # Deadlines first: after a pause of this process, answers to rounds that are over may come before its timers.
@@ -129,10 +142,10 @@ class ArchiveMachine:
             case ViewSeen(view):
                 self._view = view
             case BatchKnown(job):
-                return self._logged(self.queries.setdefault(job, ArchivedQuery()), event, now)
+                return self._logged(self.queries.setdefault(job, ArchivedQuery(every_s=self._every_s)), event, now)
             case NewestFound(job, newest):
                 if (query := self.queries.get(job)) is not None:
-                    query.known, query.asking = True, False
+                    query.known, query.asking, query.newest_at = True, False, query.asked_at
                     versions = () if query.logged is None else query.logged.versions
                     self._archived(query, newest, versions, now)
             case PartUploaded() | UploadFailed():
@@ -148,6 +161,8 @@ class ArchiveMachine:
                 if (query := self._in_round(manifest.job, number)) is not None:
                     assert query.round is not None
                     former, query.round = query.round, None
+                    query.newest_at = former.began_at
+                    self._pace(query, former)
                     self._archived(query, manifest, former.batch.versions, former.began_at)
             case StepFailed():
                 self._step_failed(event, now)
@@ -156,7 +171,7 @@ class ArchiveMachine:
             case ArchiveWanted(job):
                 if (query := self.queries.get(job)) is not None:
                     query.due_at = now
-                    query.stranger = False
+                    query.stranger = query.known = False  # somebody may have changed the archive
             case JobGone(job):
                 self.drills.forget(job)
                 gone = self.queries.pop(job, None)
@@ -192,6 +207,14 @@ class ArchiveMachine:
         query.behind_since = since if query.behind else None
         query.failures, query.error, query.stranger = 0, "", False
 
+    def _pace(self, query: ArchivedQuery, former: Round) -> None:
+        """The next rounds probably need as many requests."""
+        needed_s = 0.0
+        if self._requests_a_day:
+            needed_s = DAY_S * former.requests * len(self.queries) / self._requests_a_day
+        query.every_s = max(self._every_s, needed_s)
+        query.due_at = former.began_at + query.every_s
+
     def _step_failed(self, event: StepFailed, now: float) -> None:
         query = self.queries.get(event.job)
         if query is None or (event.round and self._in_round(event.job, event.round) is None):
@@ -214,8 +237,8 @@ class ArchiveMachine:
         for job, query in self.queries.items():
             if not self._waits(query) or now < query.due_at:
                 continue
-            if not query.known:
-                query.asking = True
+            if not query.known or (query.newest is not None and now > query.newest_at + NEWEST_S_MAX):
+                query.known, query.asking, query.asked_at = False, True, now
                 yield FindNewest(job)
                 continue
             yield from self._begin(query, now)
@@ -226,9 +249,9 @@ class ArchiveMachine:
         versions: dict[GroupId, list[StoreVersion]] = {}
         for version in batch.versions:
             versions.setdefault(version.store.group, []).append(version)
-        basis = "" if query.newest is None else query.newest.name
+        basis = () if query.newest is None else query.newest.parts
         query.round = Round(next(self._numbers), batch, basis, now, versions, set(versions))
-        query.due_at = now + self._every_s
+        query.due_at = now + query.every_s
         asked = self._ask(query, now)
         if query.round is None:
             return asked
@@ -257,7 +280,8 @@ class ArchiveMachine:
             around.asked[worker_id] = frozenset(groups)
             around.left.difference_update(groups)
             versions = tuple(version for group in groups for version in around.versions[group])
-            effects.append(Upload(around.batch.job, around.number, worker, versions, around.basis))
+            basis = tuple(replace(part, packs=()) for part in around.basis if not {*groups}.isdisjoint(part.groups))
+            effects.append(Upload(around.batch.job, around.number, worker, versions, basis))
         return effects
 
     def _uploader(self, group: GroupId, tried: set[str]) -> Worker | None:
@@ -282,6 +306,7 @@ class ArchiveMachine:
                 return [StopUploads(event.job, event.round)]
             lacking = groups
         else:
+            around.requests += event.requests
             if event.part is not None:
                 around.parts.append(event.part)
             done = frozenset(event.part.groups) if event.part is not None else frozenset()

@@ -7,6 +7,7 @@ from handover_manager.events import (
     DriverEffect,
     Event,
     ExecutorChanged,
+    NameLost,
     ProbeSession,
     PushLocations,
     QueryEnded,
@@ -72,6 +73,8 @@ def command_of(effect: DriverEffect, generation: int) -> pb.DriverCommand:
             return pb.DriverCommand(refused=pb.QueryRefused(job=job, run_id=run_id, reason=reason))
         case ProbeSession():
             return pb.DriverCommand(probe=pb.DriverProbe())
+        case NameLost(_, workers):
+            return pb.DriverCommand(lost=pb.LostWorkers(workers=workers))
         case ReadCheckpoint(_, job, batch_id):
             return pb.DriverCommand(checkpoint=pb.ReadCheckpoint(job=job, batch_id=batch_id))
 

@@ -126,6 +126,7 @@ class Runtime:
 
     def _view(self) -> ev.ClusterSeen:
         view = self._cluster.view(asked_at=self._loop.time())
+        self._sessions.lost(name for name in view.workers if not view.reachable(name))
         if self.archiver is not None:
             self.archiver.seen(view)
         return ev.ClusterSeen(view)
@@ -135,10 +136,6 @@ class Runtime:
         self._change = asyncio.Event()
         if self._runner.open:
             self._views.soon()
-
-    def notes(self) -> list[str]:
-        """Notes for operators about the applications of connected drivers."""
-        return self._sessions.notes()
 
     # ---------------------------------------------------------------- requests
 
@@ -281,7 +278,7 @@ class Runtime:
             case ev.RefuseQuery(_, job, run_id, reason):
                 log.warning("query refused", extra={"job": job, "run": run_id, "why": reason})
                 self._sessions.send(effect)
-            case ev.PushLocations() | ev.ProbeSession() | ev.ReadCheckpoint():
+            case ev.PushLocations() | ev.ProbeSession() | ev.NameLost() | ev.ReadCheckpoint():
                 self._sessions.send(effect)
             case ev.PublishLogged():
                 self._publishing.add(effect)

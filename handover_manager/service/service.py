@@ -164,9 +164,7 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         for message, job in zip(jobs, core.jobs.all(), strict=True):
             message.may_return = core.may_return(job, now=now)
             messages.set_activity(message, job, core.executors(job), now)
-        return pb.ListJobsReply(
-            jobs=messages.with_deletions(jobs, core.deletions.all(), now), notes=self._runtime.notes()
-        )
+        return pb.ListJobsReply(jobs=messages.with_deletions(jobs, core.deletions.all(), now))
 
     async def ForgetJob(self, request: common_pb2.ForgetJobRequest, context: Context) -> common_pb2.ForgetJobReply:
         return self._runtime.forget_job(request.job, _who(), dry_run=request.dry_run, at_once=request.now)
@@ -221,8 +219,6 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         try:
             async for event in requests:
                 await self._wait_for_new(event, caller)
-                if event.HasField("executor_changed") and event.executor_changed.removed:
-                    session.removed(event.executor_changed.reason)
                 if event.HasField("checkpoint"):
                     self._runtime.checkpoint_read(event.checkpoint, session.number)
                     continue

@@ -1,21 +1,19 @@
-"""Sessions of drivers, with the effects to be sent. Only the newest map of each job waits."""
+"""Sessions of drivers, with the effects to be sent: of each job the newest map, and the newest lost workers."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
-from handover_manager.events import DriverEffect, PushLocations
+from handover_manager.events import DriverEffect, NameLost, PushLocations
 from rhino_pb import handover_pb2 as pb
-
-LATE_MAX = 2  # executors of one application: with more of them, it is not the loss of a machine
 
 
 class Session:
     """A driver's session. A newer map of a job replaces an unsent one.
 
-    `late`: executors removed by Spark because of late heartbeats. `token` is known to this driver only. `replaced`: the
+    `token` is known to this driver only. `replaced`: the
     driver has a newer session, so this one must end.
     """
 
@@ -26,18 +24,19 @@ class Session:
         self.hello = hello
         self.token = token
         self.replaced = False
-        self.late = 0
         self._waiting: dict[object, DriverEffect] = {}
         self._ready = asyncio.Event()
         self._closed = False
 
     def send(self, effect: DriverEffect) -> None:
-        self._waiting[effect.job if isinstance(effect, PushLocations) else effect] = effect
+        match effect:
+            case PushLocations(job=job):
+                self._waiting[job] = effect
+            case NameLost():
+                self._waiting[NameLost] = effect
+            case _:
+                self._waiting[effect] = effect
         self._ready.set()
-
-    def removed(self, reason: str) -> None:
-        """An executor is gone, for a reason in Spark's words."""
-        self.late += "heartbeat timed out" in reason
 
     def close(self) -> None:
         """Ends `effects`: the driver has closed its side."""
@@ -59,6 +58,15 @@ class Sessions:
 
     def __init__(self) -> None:
         self._open: dict[int, Session] = {}
+        self._lost: tuple[str, ...] = ()
+
+    def lost(self, workers: Iterable[str]) -> None:
+        """These workers are lost, and no others: every driver hears of changes."""
+        lost = tuple(sorted(workers))
+        if lost != self._lost:
+            self._lost = lost
+            for session in self._open.values():
+                session.send(NameLost(session.number, lost))
 
     def send(self, effect: DriverEffect) -> None:
         """Sends to the session of the effect, if it is still open."""
@@ -73,17 +81,9 @@ class Sessions:
             older.replaced = True
             older.close()
         self._open[session.number] = session
+        if self._lost:
+            session.send(NameLost(session.number, self._lost))
         return replaced
-
-    def notes(self) -> list[str]:
-        """Notes for operators about applications."""
-        return [
-            f"application {session.hello.application_id}: Spark has removed {session.late} executors because their "
-            "heartbeats came too late; the limit is spark.storage.blockManagerHeartbeatTimeoutMs, and `rhino conf "
-            "--no-recovery` leaves it at Spark's default"
-            for session in self._open.values()
-            if session.late > LATE_MAX
-        ]
 
     def ended(self, session: Session) -> None:
         del self._open[session.number]

@@ -270,17 +270,19 @@ class ArchiveRequest(_message.Message):
     archive: _builtins.str
     """URL"""
     job: _builtins.str
-    basis: _builtins.str
-    """name of the newest manifest of the job: its files need not go up again. Empty: none"""
     @_builtins.property
     def versions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.StoreVersion]: ...
+    @_builtins.property
+    def basis(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArchivePart]:
+        """The groups' parts of the newest archived batch: their files need not go up again. The packs need not be named."""
+
     def __init__(
         self,
         *,
         archive: _builtins.str = ...,
         job: _builtins.str = ...,
         versions: _abc.Iterable[_common_pb2.StoreVersion] | None = ...,
-        basis: _builtins.str = ...,
+        basis: _abc.Iterable[Global___ArchivePart] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -300,9 +302,15 @@ class ArchiveReply(_message.Message):
     LEFT_BYTES_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
+    WRITES_FIELD_NUMBER: _builtins.int
+    READS_FIELD_NUMBER: _builtins.int
     uploaded_bytes: _builtins.int
     """so far"""
     left_bytes: _builtins.int
+    writes: _builtins.int
+    """requests to the store so far: to put"""
+    reads: _builtins.int
+    """and to get"""
     @_builtins.property
     def part(self) -> Global___ArchivePart: ...
     @_builtins.property
@@ -316,10 +324,12 @@ class ArchiveReply(_message.Message):
         left_bytes: _builtins.int = ...,
         part: Global___ArchivePart | None = ...,
         refused: _abc.Iterable[_common_pb2.GroupId] | None = ...,
+        writes: _builtins.int = ...,
+        reads: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_bytes", b"left_bytes", "part", b"part", "refused", b"refused", "uploaded_bytes", b"uploaded_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_bytes", b"left_bytes", "part", b"part", "reads", b"reads", "refused", b"refused", "uploaded_bytes", b"uploaded_bytes", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1533,6 +1533,7 @@ class ArchiveStatus(_message.Message):
     KEEP_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     DRILLS_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
     url: _builtins.str
     cluster: _builtins.str
     """id of this cluster in the archive"""
@@ -1546,6 +1547,8 @@ class ArchiveStatus(_message.Message):
     def queries(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArchivedQuery]: ...
     @_builtins.property
     def drills(self) -> Global___ArchiveDrills: ...
+    @_builtins.property
+    def usage(self) -> Global___ArchiveUsage: ...
     def __init__(
         self,
         *,
@@ -1556,14 +1559,48 @@ class ArchiveStatus(_message.Message):
         keep: _builtins.str = ...,
         error: _builtins.str = ...,
         drills: Global___ArchiveDrills | None = ...,
+        usage: Global___ArchiveUsage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["drills", b"drills"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["drills", b"drills", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "drills", b"drills", "error", b"error", "every_s", b"every_s", "keep", b"keep", "queries", b"queries", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "drills", b"drills", "error", b"error", "every_s", b"every_s", "keep", b"keep", "queries", b"queries", "url", b"url", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ArchiveStatus: _TypeAlias = ArchiveStatus  # noqa: Y015
+
+@_typing.final
+class ArchiveUsage(_message.Message):
+    """Of the store, since the start of the manager: by the manager, and by uploads of the sidecars. Restores and drills are not in it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SECONDS_FIELD_NUMBER: _builtins.int
+    WRITES_FIELD_NUMBER: _builtins.int
+    READS_FIELD_NUMBER: _builtins.int
+    UPLOADED_BYTES_FIELD_NUMBER: _builtins.int
+    seconds: _builtins.float
+    """since the start"""
+    writes: _builtins.int
+    """requests to put, list and delete"""
+    reads: _builtins.int
+    """requests to get"""
+    uploaded_bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        seconds: _builtins.float = ...,
+        writes: _builtins.int = ...,
+        reads: _builtins.int = ...,
+        uploaded_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reads", b"reads", "seconds", b"seconds", "uploaded_bytes", b"uploaded_bytes", "writes", b"writes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveUsage: _TypeAlias = ArchiveUsage  # noqa: Y015
 
 @_typing.final
 class ArchiveDrills(_message.Message):
@@ -1632,6 +1669,7 @@ class ArchivedQuery(_message.Message):
     AGE_S_FIELD_NUMBER: _builtins.int
     RUNNING_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    EVERY_S_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     name: _builtins.str
     batch_id: _builtins.int
@@ -1650,6 +1688,8 @@ class ArchivedQuery(_message.Message):
     """a batch is being archived"""
     error: _builtins.str
     """of the last attempt"""
+    every_s: _builtins.float
+    """between two archived batches: the interval, or more if the limit of requests needs it"""
     def __init__(
         self,
         *,
@@ -1663,10 +1703,11 @@ class ArchivedQuery(_message.Message):
         age_s: _builtins.float = ...,
         running: _builtins.bool = ...,
         error: _builtins.str = ...,
+        every_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_s", b"age_s", "batch_id", b"batch_id", "error", b"error", "job", b"job", "logged_batch_id", b"logged_batch_id", "logged_ms", b"logged_ms", "name", b"name", "running", b"running", "whole", b"whole", "written_ms", b"written_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_s", b"age_s", "batch_id", b"batch_id", "error", b"error", "every_s", b"every_s", "job", b"job", "logged_batch_id", b"logged_batch_id", "logged_ms", b"logged_ms", "name", b"name", "running", b"running", "whole", b"whole", "written_ms", b"written_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1692,22 +1733,16 @@ class ListJobsReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOBS_FIELD_NUMBER: _builtins.int
-    NOTES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobStatus]: ...
-    @_builtins.property
-    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """about applications, for people"""
-
     def __init__(
         self,
         *,
         jobs: _abc.Iterable[Global___JobStatus] | None = ...,
-        notes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "notes", b"notes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2332,6 +2367,7 @@ class DriverCommand(_message.Message):
     REFUSED_FIELD_NUMBER: _builtins.int
     PROBE_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___DriverWelcome: ...
     @_builtins.property
@@ -2342,6 +2378,8 @@ class DriverCommand(_message.Message):
     def probe(self) -> Global___DriverProbe: ...
     @_builtins.property
     def checkpoint(self) -> Global___ReadCheckpoint: ...
+    @_builtins.property
+    def lost(self) -> Global___LostWorkers: ...
     def __init__(
         self,
         *,
@@ -2350,12 +2388,13 @@ class DriverCommand(_message.Message):
         refused: Global___QueryRefused | None = ...,
         probe: Global___DriverProbe | None = ...,
         checkpoint: Global___ReadCheckpoint | None = ...,
+        lost: Global___LostWorkers | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "command", b"command", "desired", b"desired", "probe", b"probe", "refused", b"refused", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "command", b"command", "desired", b"desired", "lost", b"lost", "probe", b"probe", "refused", b"refused", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "command", b"command", "desired", b"desired", "probe", b"probe", "refused", b"refused", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "command", b"command", "desired", b"desired", "lost", b"lost", "probe", b"probe", "refused", b"refused", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["welcome", "desired", "refused", "probe", "checkpoint"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["welcome", "desired", "refused", "probe", "checkpoint", "lost"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -2419,6 +2458,28 @@ class QueryRefused(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___QueryRefused: _TypeAlias = QueryRefused  # noqa: Y015
+
+@_typing.final
+class LostWorkers(_message.Message):
+    """All workers whose lease is over. Sent when it changes. With a silent executor it means that the node is gone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def workers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        workers: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LostWorkers: _TypeAlias = LostWorkers  # noqa: Y015
 
 @_typing.final
 class DriverProbe(_message.Message):

@@ -18,7 +18,7 @@ from rhino.cli.columns import Cell, Row, show_columns
 from rhino.cli.option_groups import expanded
 from rhino.cli.options import CallOptions, YesOption
 from rhino.cli.output import confirm, console, say, say_json
-from rhino.cli.status import archive_line
+from rhino.cli.status import archive_line, archive_usage_line
 from rhino.client.handover_client import HandoverClient
 from rhino_archive.bucket import Bucket
 from rhino_archive.claims import claim, claimed_by
@@ -93,14 +93,17 @@ def _show(found: Archive, call: CallOptions) -> None:
         say(f"the archive has stopped: {found.error}; start the manager again")
     for failure in found.drills.failures:
         say(f"restore drill failed: {failure}")
+    if found.usage.writes:
+        say(archive_usage_line(found.usage))
     rows: list[Row] = []
     for one in found.queries:
         state = Cell("failing", "red") if one.error else Cell("archiving" if one.running else "idle")
         age = Cell("up to date", "green") if one.whole else Cell(f"{duration(one.age_s)} behind")
         batch = "none" if one.batch_id < 0 else str(one.batch_id)
-        rows.append((one.name or one.job, batch, str(one.logged_batch_id), age, state))
+        every = duration(one.every_s) + " (limit of requests)" * (one.every_s > found.every_s)
+        rows.append((one.name or one.job, batch, str(one.logged_batch_id), age, every, state))
     if rows:
-        show_columns(console(), ("query", "archived", "logged", "age", "state"), rows)
+        show_columns(console(), ("query", "archived", "logged", "age", "every", "state"), rows)
     for one in found.queries:
         if one.error:
             say(f"{one.name or one.job}: {one.error}")

@@ -41,6 +41,10 @@ class NodeOptions:
     certificates: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder with the certificate of this node's daemon.")
     ] = None
+    spark_conf: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Settings of Spark: conf/spark-defaults.conf, or a properties file."),
+    ] = None
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -61,5 +65,5 @@ def doctor(asked: CheckpointOptions, node: NodeOptions, call: CallOptions) -> No
         raise typer.Exit(run_doctor(arguments))
     from rhino.cli.node_doctor import NodeArguments, run_node_doctor
 
-    folders = (node.data_dir, node.spark_local_dir, node.certificates)
-    raise typer.Exit(run_node_doctor(NodeArguments(call.manager, node.socket, *folders, call.as_json)))
+    places = (node.data_dir, node.spark_local_dir, node.certificates, node.spark_conf)
+    raise typer.Exit(run_node_doctor(NodeArguments(call.manager, node.socket, *places, call.as_json)))

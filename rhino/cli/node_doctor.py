@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
+import re
 import resource
 import socket
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rhino.cli import exit_codes
 from rhino.cli.output import say, say_json
-from rhino.client.overview import Overview, fetch_overview
+from rhino.client.overview import Overview, WorkerView, fetch_overview
 from rhino.client.verdict import Level, judge
 from rhino_core.descriptors import ENOUGH
 from rhino_core.errors import RhinoError
 from rhino_core.security.certificates import Material
 from rhino_core.security.sources import FolderSource
 from rhino_core.version import version_line
+from spark_connector.conf import PROVIDER_CLASSES, application_settings, recovery_conf
 
 LEFT_DAYS = 14  # a certificate that ends sooner is named
 LEFT_SHARE = 0.1  # of a disk, and of its inodes
+REACH_S = 5.0  # for a connection to another worker
+AT_ONCE = 100  # connections
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _START = "start the sidecar, or give its socket: --socket PATH"
 
 
@@ -38,6 +44,7 @@ class NodeArguments:
     data_dir: Path | None
     spark_local_dir: Path | None
     certificates: Path | None
+    spark_conf: Path | None
     as_json: bool
 
 
@@ -77,6 +84,8 @@ def _checks(arguments: NodeArguments) -> Iterator[Check]:
         yield _links(arguments.data_dir, arguments.spark_local_dir)
     if arguments.certificates is not None:
         yield _certificate(arguments.certificates)
+    if arguments.spark_conf is not None:
+        yield from _spark_conf(arguments.spark_conf, arguments.manager)
     yield from _cluster(arguments.manager)
 
 
@@ -130,7 +139,10 @@ def _certificate(folder: Path) -> Check:
         material: Material = FolderSource(folder).current()
     except RhinoError as error:
         return Check(what, str(error), "rhino cert verify; make a new one with `rhino cert`")
-    left = material.leaf.not_valid_after_utc - datetime.now(UTC)
+    now, begins = datetime.now(UTC), material.leaf.not_valid_before_utc
+    if begins > now:
+        return Check(what, f"begins to be valid at {begins:%Y-%m-%d %H:%M} UTC", "set the clock of this node")
+    left = material.leaf.not_valid_after_utc - now
     way_out = "" if left.days >= LEFT_DAYS else "make a new one with `rhino cert`: the daemons read it by themselves"
     return Check(what, f"{material.identity}, until {material.leaf.not_valid_after_utc:%Y-%m-%d %H:%M} UTC", way_out)
 
@@ -144,6 +156,7 @@ def _cluster(manager: str) -> Iterator[Check]:
         return
     yield Check(f"manager {manager}", f"answers after {(time.monotonic() - begun) * 1000:.0f} ms")
     yield _versions(overview)
+    yield from _reach(overview.workers)
     verdict = judge(overview)
     if verdict.level is Level.OK:
         yield Check("cluster", "OK")
@@ -152,6 +165,66 @@ def _cluster(manager: str) -> Iterator[Check]:
     if overview.insecure:
         text = "the manager runs with --insecure: whoever reaches it can change the cluster"
         yield Check("security", text, "make certificates, or a cluster key: rhino cert --help")
+
+
+def _reach(workers: Iterable[WorkerView]) -> Iterator[Check]:
+    """Connects to the port of every live worker, as the sidecar of this node does."""
+    live = [worker for worker in workers if worker.state == "live"]
+    errors = asyncio.run(_connected([worker.peer_address for worker in live]))
+    failed = [(worker, error) for worker, error in zip(live, errors, strict=True) if error]
+    if live:
+        yield Check("workers", f"{len(live) - len(failed)} of {len(live)} live ones can be reached from here")
+    for worker, error in failed:
+        way_out = "look at names and firewalls: workers push state to each other, and the manager reaches this one"
+        yield Check(f"worker {worker.worker_id} at {worker.peer_address}", error, way_out)
+
+
+async def _connected(addresses: Sequence[str]) -> list[str]:
+    """An error of each address; empty: it can be reached."""
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def connect(address: str) -> str:
+        host, _, port = address.rpartition(":")
+        async with places:
+            try:
+                async with asyncio.timeout(REACH_S):
+                    _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+                writer.close()
+            except TimeoutError:
+                return f"no answer for {REACH_S:.0f} s"
+            except OSError as error:
+                return error.strerror or str(error)
+        return ""
+
+    return await asyncio.gather(*map(connect, addresses))
+
+
+def _spark_conf(path: Path, manager: str) -> Iterator[Check]:
+    """Compares a properties file of Spark with `rhino conf`."""
+    what = f"settings in {path}"
+    try:
+        found = _properties(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        yield Check(what, str(error), "name the file that spark-submit reads, such as conf/spark-defaults.conf")
+        return
+    wanted, optional = application_settings(manager, jar="hdfs:///rhino.jar"), recovery_conf()
+    if found.get(_PROVIDER) in PROVIDER_CLASSES.values():
+        wanted[_PROVIDER] = found[_PROVIDER]
+    compared = {"spark.plugins", "spark.rhino.manager", _PROVIDER}
+    compared |= {name for name in found if name in optional or name.startswith("spark.sql.streaming.stateStore.")}
+    wrong = [name for name in wanted if name in compared and found.get(name) != wanted[name]]
+    for name in wrong:
+        text = f"{name} is {found[name]!r}" if name in found else f"{name} is not set"
+        yield Check(what, f"{text}; `rhino conf` has {wanted[name]!r}", "use that, unless you know why not")
+    if not wrong:
+        short = "" if found.keys() >= optional.keys() else ", without those for short recoveries"
+        yield Check(what, f"as `rhino conf` has them{short}")
+
+
+def _properties(text: str) -> dict[str, str]:
+    """A name, then white space, = or :, then the value."""
+    pairs = (re.split(r"\s*[=:\s]\s*", line.strip(), maxsplit=1) for line in text.splitlines())
+    return {pair[0]: pair[1] if pair[1:] else "" for pair in pairs if pair[0] and pair[0][0] not in "#!"}
 
 
 def _versions(overview: Overview) -> Check:

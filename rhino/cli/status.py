@@ -16,10 +16,11 @@ from rhino.client.scrub import ScrubView
 from rhino.client.verdict import Level, Verdict, group_name, judge, whole_copies
 from rhino_core.text import count, duration
 from rhino_core.version import rhino_version
-from rhino_model.archives import Archive
+from rhino_model.archives import Archive, ArchiveUsage
 
 DEFAULT_SECTIONS = ("workers", "queries", "forgotten", "balance", "handovers")
 _LEVELS = {Level.OK: "bold green", Level.DEGRADED: "bold yellow", Level.CRITICAL: "bold red"}
+WRITE_USD, READ_USD = 0.005 / 1000, 0.0004 / 1000  # a request: list prices of S3 Standard in us-east-1
 _STATES = {"live": "green", "suspect": "yellow", "lost": "red"}
 
 
@@ -69,6 +70,17 @@ def archive_line(archive: Archive) -> str:
     more = "".join(f", {number} {what}" for what, number in others.items() if number)
     why = f" ({drills.why})" if drills.why else ""
     return f"{text}; restore drills: {drills.passed} passed, {passed}{more}{why}"
+
+
+def archive_usage_line(usage: ArchiveUsage) -> str:
+    """Requests and bytes a day, and their price."""
+    days = max(usage.seconds, 1.0) / 86_400
+    price = (usage.writes * WRITE_USD + usage.reads * READ_USD) / days
+    writes, reads, size = usage.writes / days, usage.reads / days, decimal(round(usage.uploaded_bytes / days))
+    return (
+        f"a day, as in the last {duration(usage.seconds)}: {writes:,.0f} requests to write and {reads:,.0f} to read "
+        f"(${price:,.2f} at the list prices of S3), {size} uploaded"
+    )
 
 
 def _workers(overview: Overview) -> list[Row]:

@@ -136,7 +136,6 @@ class Overview:
     handovers: tuple[Handover, ...] = ()  # those that have not ended
     rhino_version: str = ""  # of the manager; empty: not reported
     insecure: bool = False  # the manager runs with --insecure
-    notes: tuple[str, ...] = ()  # about applications, for people
     drains: tuple[DrainView, ...] = ()  # of workers that are draining and not lost
     archive: Archive = NO_ARCHIVE
 
@@ -190,7 +189,6 @@ def _ask(manager: str, channel: grpc.Channel, timeout_s: float) -> Overview:
         handovers=tuple(decode(Handover, h) for h in handovers.handovers if not h.finished_ms),
         rhino_version=workers.rhino_version,
         insecure=workers.insecure,
-        notes=tuple(jobs.notes),
         drains=tuple(decode(DrainView, d) for d in drains),
         archive=decode(Archive, archive),
     )

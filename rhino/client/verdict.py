@@ -104,7 +104,7 @@ def _archive(overview: Overview) -> Iterator[str]:
         yield f"the archive has stopped: {archive.error}; start the manager again"
     for query in archive.queries:
         name = names.get(query.job, query.job)
-        if query.age_s > max(LATE_S, LATE_ROUNDS * archive.every_s):
+        if query.age_s > max(LATE_S, LATE_ROUNDS * max(archive.every_s, query.every_s)):
             yield f"query {name}: the archive is {duration(query.age_s)} behind" + f": {query.error}" * bool(
                 query.error
             )
@@ -136,7 +136,6 @@ def _hints(overview: Overview) -> Iterator[str]:
     versions |= {overview.rhino_version} - {""}
     if overview.insecure:
         yield "no encryption and no identities (--insecure): whoever reaches a port can read and delete state"
-    yield from overview.notes
     if len(versions) > 1:
         yield f"{len(versions)} versions of Rhino run: {_named(sorted(versions))}; `--section versions` shows where"
     for drain in overview.drains:

@@ -95,7 +95,6 @@ def _below(path: str) -> bool:
 _PLAIN = _matches(r"[^/\x00-\x1f\x7f]{1,255}")
 _LOCATION = Name(_matches(r"[^\x00-\x1f\x7f-\x9f]{1,4096}"), "a path, at most 4096 characters", may_be_empty=True)
 _BELOW = Name(_below, "a path below a folder, at most 1024 characters")
-_BELOW_OR_NONE = Name(_below, "a path below a folder, at most 1024 characters", may_be_empty=True)
 _ARCHIVE = Name(is_archive, "the URL of an archive", may_be_empty=True)
 _SAFE = ids.SAFE_NAMES
 _JOB = Name(ids.is_safe, f"a query id: {_SAFE}")
@@ -169,7 +168,6 @@ FIELDS: dict[str, Rule] = dict(
         _of(_NODE, "virtual_node virtual_nodes waiting_for hot"),
         _of(_PROCESS, "process_id"),
         _of(_ARCHIVE, "archive ArchiveStatus.url"),
-        _of(_BELOW_OR_NONE, "ArchiveRequest.basis"),
         _of(
             _SAFE_OR_NONE,
             "cluster digest session_id run_id handover_id former_token DriverWelcome.token owner zone rack",
@@ -184,7 +182,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(
             _TEXT,
             "message disk_message reason reasons blockers why basis intent store_root inbox QueryEnded.error "
-            "CheckpointRead.error ArchivedQuery.error workers_wanted_why detail notes unproven "
+            "CheckpointRead.error ArchivedQuery.error workers_wanted_why detail unproven "
             "ArchiveStatus.error failures",
         ),
         # numbers
@@ -211,12 +209,12 @@ FIELDS: dict[str, Rule] = dict(
             "configuration_epoch configuration_epochs misses missed_now staying worker_indexes skipped executors",
         ),
         _of(_COUNT, "AdaptationDecision.times workers_wanted BatchLoad.workers passed failed not_run"),
-        _of(_COUNT, "ArchiveDrills.unproven"),
+        _of(_COUNT, "ArchiveDrills.unproven writes reads"),
         _of(_COUNT, "format ArchiveExtent.pack batch_size gap_batches max_transfers DrainStatus.virtual_nodes"),
         _of(_SECONDS, "commit_timeout_s timeout_s deadline_s gap_s oldest_s lease_s heartbeat_interval_s settling_s"),
         _of(_SECONDS, "last_heartbeat_ago_s task_s pause_s total_s prepare_s left_s delete_in_s batch_s trigger_s"),
         _of(_SECONDS, "batch_ago_s batch_interval_s notice_s leaves_in_s"),
-        _of(_SECONDS, "predicted_pause_s predicted_total_s age_s every_s passed_age_s"),
+        _of(_SECONDS, "predicted_pause_s predicted_total_s age_s every_s passed_age_s ArchiveUsage.seconds"),
         _of(Number(0, 1e18), "behind SourceLag.read"),
         _of(Number(0, 1e15), "gain_s cost_s measured expected planned shares"),
         _of(_MILLISECONDS, "duration_ms started_ms finished_ms marked_ms start_at_ms at_ms modified_ms forgotten_ms"),

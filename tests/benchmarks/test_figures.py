@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks.registry import Run
-from benchmarks.report import figures, running
+from benchmarks.report import figures, records, running
 from benchmarks.report.running import Result
 from rhino_core.errors import RhinoError
 from workloads.machine import machine
@@ -63,3 +65,12 @@ def test_a_tree_with_changes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_report_without_the_figure_is_named() -> None:
     with pytest.raises(RhinoError, match="recovery: no next_batch of rhino, stock in its report"):
         figures.picked(figures.FIGURES[0], {"median": [{"subject": "rhino", "next_batch": 1.0}]})
+
+
+def test_the_figures_of_the_readme_are_those_of_a_record_with_commit_date_and_machine() -> None:
+    record = records.read(records.RESULTS / f"{figures.NAME}.json")
+    assert re.fullmatch(r"[0-9a-f]{12}", record.commit)
+    assert date.fromisoformat(record.date[:10])
+    assert " cores, " in record.machine
+    readme = figures.README.read_text()
+    assert figures.with_figures(readme, record) == readme, "`make figures` writes them"

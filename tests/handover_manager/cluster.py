@@ -218,6 +218,7 @@ class FakeDriver:
         self._former_token = former_token
         self.token = ""
         self.refused: list[pb.QueryRefused] = []
+        self.lost: list[str] = []  # workers
         self.probes = 0
         self._channel = aio_channel(manager, transport)
         self._stub = handover_pb2_grpc.HandoverManagerStub(self._channel)
@@ -266,6 +267,8 @@ class FakeDriver:
                     self.pushes += 1
                 case "refused":
                     self.refused.append(command.refused)
+                case "lost":
+                    self.lost = list(command.lost.workers)
                 case "checkpoint":
                     asked = command.checkpoint
                     paths = ("metadata", f"offsets/{asked.batch_id}", f"commits/{asked.batch_id}")

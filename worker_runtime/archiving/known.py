@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rhino_archive.bucket import Bucket
-from rhino_archive.manifest import ArchivedFile, ArchivedVersion, Extent, Manifest, Part
-from rhino_archive.reading import read_manifest, read_part
+from rhino_archive.claims import require_claim
+from rhino_archive.manifest import ArchivedFile, ArchivedVersion, Extent, Part
+from rhino_archive.reading import read_part
 from rhino_core.errors import IntegrityError, UnknownError
 from rhino_core.ids import FileEntry, GroupId, StoreId
 from worker_runtime.protocol.copies.pulling import same_bytes
@@ -17,6 +19,7 @@ from worker_runtime.protocol.versions.closure import Catalogue, StoreCatalogue
 
 log = logging.getLogger(__name__)
 OWN_S = 6 * 3600.0  # an upload that no manifest names is used for so long. It is deleted after a day at the earliest
+CLAIM_S = 600.0  # a bucket whose claim was seen so long ago is still the same one
 UNASKED_S = 24 * 3600.0  # a group that nobody has archived here for so long is forgotten
 _Key = tuple[StoreId, str]
 
@@ -67,6 +70,7 @@ class Known:
         self._here = here
         self._clock = clock
         self._groups: dict[GroupId, _Group] = {}
+        self._claim_seen_at = -math.inf
 
     def used(self) -> bool:
         """Drops the groups that nobody has archived here for long. Returns whether any is left."""
@@ -74,16 +78,19 @@ class Known:
         self._groups = {group: known for group, known in self._groups.items() if known.asked_at > since}
         return bool(self._groups)
 
-    async def refresh(self, bucket: Bucket, job: str, basis: str, groups: Sequence[GroupId]) -> None:
-        """Reads what the manifest `basis` has of the groups, unless it is remembered. Raises the errors of the bucket.
+    async def refresh(self, bucket: Bucket, job: str, basis: Iterable[Part], groups: Sequence[GroupId]) -> int:
+        """Reads what the parts `basis` have of the groups, unless it is remembered. Raises the errors of the bucket.
 
-        Without the objects of `basis` all files go up again: this repairs an archive.
+        Returns the number of requests. Without the objects of `basis` all files go up again: this repairs an archive.
         """
-        now = self._clock()
+        now, requests = self._clock(), 0
+        # A folder may lose its mount at any time, and a look at it costs nothing.
+        if bucket.is_folder or now > self._claim_seen_at + CLAIM_S:
+            await require_claim(bucket, job)
+            self._claim_seen_at, requests = now, 1
         for group in groups:
             self._groups.setdefault(group, _Group(now)).asked_at = now
-        manifest = await _manifest(bucket, basis)
-        parts = {group: part for part in manifest.parts for group in part.groups} if manifest is not None else {}
+        parts = {group: part for part in basis for group in part.groups}
         unread: dict[Part, list[GroupId]] = {}
         for group in groups:
             known, part = self._groups[group], parts.get(group)
@@ -100,6 +107,7 @@ class Known:
                 for key, own in known.own.items()
                 if key not in known.files and own[0] > now - OWN_S and self._here.get(*key) is not None
             }
+        return requests + len(unread)
 
     def _learn(self, part: Part, groups: Iterable[GroupId], versions: Iterable[ArchivedVersion]) -> None:
         of_group: dict[GroupId, dict[_Key, ArchivedFile]] = {group: {} for group in groups}
@@ -126,14 +134,6 @@ class Known:
 
 def _content(entry: FileEntry) -> tuple[str, int, int]:
     return entry.content, entry.size_bytes, entry.crc32c
-
-
-async def _manifest(bucket: Bucket, basis: str) -> Manifest | None:
-    try:
-        return await read_manifest(bucket, basis) if basis else None
-    except (UnknownError, IntegrityError) as error:
-        log.error("the newest archived batch cannot be read: all files go up again", extra={"error": str(error)})
-        return None
 
 
 async def _versions(bucket: Bucket, job: str, part: Part) -> list[ArchivedVersion]:

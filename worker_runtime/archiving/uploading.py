@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from crc32c import crc32c
 
 from rhino_archive.bucket import Bucket, bucket
-from rhino_archive.claims import require_claim
 from rhino_archive.manifest import ArchivedFile, ArchivedVersion, Extent, Part, pack_name
 from rhino_archive.packs import Pack, Packer
 from rhino_core.errors import IntegrityError, InvalidRequestError
@@ -34,20 +33,22 @@ AT_ONCE = 2  # jobs: each needs the memory of two packs
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Versions to archive. `basis`: name of the newest manifest of the job, or empty."""
+    """Versions to archive. `basis`: parts of the newest archived batch that have their groups."""
 
     archive: str
     job: str
     versions: tuple[StoreVersion, ...]
-    basis: str
+    basis: tuple[Part, ...]
 
 
 @dataclass(slots=True)
 class Progress:
-    """Of one order. `part`: at the end, unless all groups were refused."""
+    """Of one order. `part`: at the end, unless all groups were refused. `writes`, `reads`: requests to the store."""
 
     uploaded_bytes: int = 0
     left_bytes: int = 0
+    writes: int = 0
+    reads: int = 0
     part: Part | None = None
     refused: list[GroupId] = field(default_factory=list)
 
@@ -160,8 +161,7 @@ class _Upload:
         groups: dict[GroupId, list[StoreVersion]] = {}
         for version in order.versions:
             groups.setdefault(version.store.group, []).append(version)
-        await require_claim(self._bucket, order.job)
-        await self._known.refresh(self._bucket, order.job, order.basis, tuple(groups))
+        self._progress.reads += await self._known.refresh(self._bucket, order.job, order.basis, tuple(groups))
         stores = {version.store: self._known.store(version.store) for version in order.versions}
         plans: dict[GroupId, _Plan] = {}
         for group, versions in groups.items():
@@ -242,6 +242,7 @@ class _Upload:
             await self._bucket.put(pack_name(job, pack.name), pack.data)
             hit("archive.pack.after")
             self._packed_at[pack.name] = at
+            self._progress.writes += 1
             self._progress.uploaded_bytes += len(pack.data)
             self._progress.left_bytes = max(0, self._progress.left_bytes - len(pack.data))
         unfinished = []

@@ -205,7 +205,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
         self, request: archive_pb2.ArchiveRequest, context: Context
     ) -> AsyncIterator[archive_pb2.ArchiveReply]:
         versions = tuple(store_version_of(message) for message in request.versions)
-        order = Order(request.archive, request.job, versions, request.basis)
+        order = Order(request.archive, request.job, versions, tuple(map(part_of, request.basis)))
         async with contextlib.aclosing(self._answers.uploader.run(order)) as steps:
             async for progress in steps:
                 yield archive_pb2.ArchiveReply(
@@ -213,6 +213,8 @@ class PeerService(peer_pb2_grpc.PeerServicer):
                     left_bytes=progress.left_bytes,
                     part=part_to_pb(progress.part) if progress.part is not None else None,
                     refused=[group_to_pb(group) for group in progress.refused],
+                    writes=progress.writes,
+                    reads=progress.reads,
                 )
 
     async def Drill(self, request: archive_pb2.DrillRequest, context: Context) -> archive_pb2.DrillReply:

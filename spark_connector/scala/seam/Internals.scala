@@ -9,14 +9,14 @@ import scala.jdk.CollectionConverters._
 
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.{
-  ExecutorRegistered, HeartbeatReceiver, JobArtifactSet, JobArtifactState, SparkConf, SparkContext, SparkEnv
-}
-import org.apache.spark.scheduler.{ExecutorCacheTaskLocation, SparkListener}
+import org.apache.spark.{JobArtifactSet, JobArtifactState, SparkConf, SparkContext, SparkEnv}
+import org.apache.spark.scheduler.{ExecutorCacheTaskLocation, ExecutorProcessLost, SparkListener}
+import org.apache.spark.scheduler.cluster.CoarseGrainedClusterMessages.RemoveExecutor
+import org.apache.spark.scheduler.cluster.CoarseGrainedSchedulerBackend
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
-import org.apache.spark.util.{RpcUtils, Utils}
+import org.apache.spark.util.Utils
 
 /** Members of Spark that are private to it, and that Rhino only calls: one function for each. */
 object Internals {
@@ -73,11 +73,22 @@ object Internals {
   def isTemporary(stream: StreamExecution): Boolean = temporary.getBoolean(stream)
 
   /**
-   * Lets Spark count an executor as heard of just now. `HeartbeatReceiver` and its messages are private[spark].
+   * Drops an executor, as `HeartbeatReceiver` does after Spark's own time-out: its tasks fail, it is killed if somebody
+   * can reach it, and another one is asked for. All of this is private[spark].
    */
-  def heardOf(context: SparkContext, executor: String): Unit =
-    RpcUtils.makeDriverRef(HeartbeatReceiver.ENDPOINT_NAME, context.conf, context.env.rpcEnv)
-      .ask[Boolean](ExecutorRegistered(executor))
+  def drop(context: SparkContext, executor: String, why: String): Unit = {
+    val reason = ExecutorProcessLost(why)
+    context.taskScheduler.executorLost(executor, reason)
+    val end = new Thread(() => { // the cluster manager may not answer
+      context.killAndReplaceExecutor(executor)
+      context.schedulerBackend match {
+        case backend: CoarseGrainedSchedulerBackend => backend.driverEndpoint.send(RemoveExecutor(executor, reason))
+        case _ => // a local one has one executor
+      }
+    }, s"rhino-drop-$executor")
+    end.setDaemon(true)
+    end.start()
+  }
 
   /**
    * Whether an executor is being decommissioned: Spark gives it no more tasks. `SparkContext.taskScheduler` is

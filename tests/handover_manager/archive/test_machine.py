@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from handover_manager.archive import events as ev
-from handover_manager.archive.machine import CHECKPOINT_S_MAX, RETRY_S, ROUND_S_MAX, ArchiveMachine
+from handover_manager.archive.machine import CHECKPOINT_S_MAX, NEWEST_S_MAX, RETRY_S, ROUND_S_MAX, ArchiveMachine
 from rhino_archive.manifest import CheckpointFile, Extent, Manifest, Part
 from rhino_core.ids import GroupId, StoreId, StoreVersion, Version
 from workloads.adaptation.scene import JOB, Cluster, group
@@ -29,8 +29,8 @@ def part(*groups: GroupId) -> Part:
 class Play:
     """Feeds the machine; `now` is set by the test. Uploads are answered by the test, steps at once."""
 
-    def __init__(self, cluster: Cluster, newest: Manifest | None = None) -> None:
-        self.machine = ArchiveMachine(EVERY_S, "cluster-1")
+    def __init__(self, cluster: Cluster, newest: Manifest | None = None, requests_a_day: int = 0) -> None:
+        self.machine = ArchiveMachine(EVERY_S, "cluster-1", requests_a_day=requests_a_day)
         self.now = 0.0
         self.newest = newest
         self.written: list[Manifest] = []
@@ -71,7 +71,7 @@ class Play:
         upload = self.uploads.pop(worker)
         made = [one for one in dict.fromkeys(v.store.group for v in upload.versions) if one not in refused]
         found = part(*made) if made else None
-        self(ev.PartUploaded(JOB, upload.round, worker, found, refused))
+        self(ev.PartUploaded(JOB, upload.round, worker, found, refused, requests=4))
 
     def failed(self, worker: str, *, archive: bool = False) -> None:
         upload = self.uploads.pop(worker)
@@ -168,11 +168,50 @@ def test_the_next_round_has_the_newest_batch_and_names_the_one_before(cluster: C
     assert play.uploads == {}, "not before its time"
     play.tick()
     assert play.now == EVERY_S
-    assert play.uploads["w2"].basis == play.written[0].name
+    groups = {version.store.group for version in play.uploads["w2"].versions}
+    assert [({*one.groups}, one.packs) for one in play.uploads["w2"].basis] == [(groups, ())]
     play.uploaded("w2")
     play.uploaded("w3")
     assert [manifest.batch_id for manifest in play.written] == [1, 4]
     assert play.machine.next_deadline() is None, "nothing new"
+
+
+def test_a_limit_of_requests_makes_the_interval_longer(cluster: Cluster) -> None:
+    play = Play(cluster, requests_a_day=1000)
+    for batch in (1, 2):
+        play.logged(batch)
+        play.uploaded("w2")
+        play.uploaded("w3")
+        query = play.machine.queries[JOB]
+        assert query.every_s == pytest.approx(864.0), "10 requests of 1000 a day"
+        play.logged(batch + 10)
+        assert play.machine.next_deadline() == pytest.approx(play.now + 864.0)
+        play.tick()
+        play.uploaded("w2")
+        play.uploaded("w3")
+        play.now += 864.0
+    assert [manifest.batch_id for manifest in play.written] == [1, 11, 2, 12]
+
+
+def test_the_newest_batch_is_looked_up_again_after_hours_and_when_somebody_asks(cluster: Cluster) -> None:
+    play = Play(cluster)
+    play.logged(1)
+    play.uploaded("w2")
+    play.uploaded("w3")
+    play.now = NEWEST_S_MAX
+    play.logged(2)
+    assert play.searches == 1, "its packs outlive another round"
+    play.uploaded("w2")
+    play.uploaded("w3")
+    play.newest = None  # somebody has moved it away
+    play(ev.ArchiveWanted(JOB))
+    assert play.searches == 2
+    assert {worker: upload.basis for worker, upload in play.uploads.items()} == {"w2": (), "w3": ()}
+    play.uploaded("w2")
+    play.uploaded("w3")
+    play.now = 2 * NEWEST_S_MAX + 1
+    play.logged(3)
+    assert play.searches == 3
 
 
 def test_the_owner_uploads_when_no_other_member_is_whole_and_reachable(cluster: Cluster) -> None:

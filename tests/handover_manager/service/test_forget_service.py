@@ -119,16 +119,6 @@ async def test_a_driver_that_is_lost_may_return_for_a_while(scene: Scene, monkey
     assert [job.may_return for job in await jobs(scene)] == [True]
 
 
-async def test_executors_that_are_removed_for_late_heartbeats_are_a_note_of_status(scene: Scene) -> None:
-    for number in range(3):
-        await scene.driver.executor_removed(str(number), "Executor heartbeat timed out after 8100 ms")
-
-    async def told() -> bool:
-        shown = " ".join((await rhino(scene, "status")).stdout.split())
-        return "note: application app: Spark has removed 3 executors because their heartbeats came too late" in shown
-
-    await eventually(told, "the note is there")
-
 
 async def test_a_restart_of_the_manager_keeps_what_is_forgotten(scene: Scene) -> None:
     await rhino(scene, "forget", "--job", "clicks", "--yes")

@@ -200,8 +200,10 @@ async def test_a_driver_starts_while_a_worker_is_down(scene: Scene, caplog: pyte
         return next(w.state for w in overview.workers if w.worker_id == "w3") == "lost"
 
     await eventually(down, "w3 is known to be down")
+    await until(lambda: scene.driver.lost == ["w3"], "the other driver hears of it")
     driver = FakeDriver(scene.manager.address, factor=2)
     await driver.hello()
+    await until(lambda: driver.lost == ["w3"], "and this one, at its start")
     await driver.stop()
     assert "replication factor 2 needs 3 live workers, 2 are live: w1, w2" in caplog.text
 

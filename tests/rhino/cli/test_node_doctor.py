@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 from typer.testing import CliRunner
 
 from rhino.cli import exit_codes
 from rhino.cli.main import app
+from rhino.cli.node_doctor import Check, _reach
 from rhino_core.version import version_line
+from spark_connector.conf import application_settings
+from tests.rhino.client.views import worker
 
 NOWHERE = "127.0.0.1:9"  # the port "discard"
 
@@ -64,3 +68,35 @@ def test_a_certificate_that_ends_soon_is_told(tmp_path: Path) -> None:
         assert result.exit_code == 0, result.output
         _, found = doctor("--socket", tmp_path / "s", "--certificates", folder / str(days))
         assert found[f"certificate in {folder / str(days)}"][1] is well
+
+
+def test_workers_that_cannot_be_reached_are_named() -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        here = f"127.0.0.1:{server.getsockname()[1]}"
+        away = replace(worker("gone"), peer_address=NOWHERE)
+        seen = [replace(worker("a"), peer_address=here), away, replace(away, worker_id="lost", state="lost")]
+        all_of_them, failed = _reach(seen)
+    assert all_of_them == Check("workers", "1 of 2 live ones can be reached from here")
+    assert (failed.what, failed.text) == (f"worker gone at {NOWHERE}", "Connect call failed ('127.0.0.1', 9)")
+    assert not list(_reach([]))
+
+
+def test_settings_of_spark_are_compared_with_ours(tmp_path: Path) -> None:
+    path = tmp_path / "spark-defaults.conf"
+    wanted = application_settings(NOWHERE, jar="hdfs:///rhino.jar")
+    what = f"settings in {path}"
+
+    def found(settings: dict[str, str]) -> tuple[str, bool]:
+        path.write_text("# ours\n\n" + "".join(f"{name}   {value}\n" for name, value in settings.items()))
+        return doctor("--socket", tmp_path / "s", "--spark-conf", path)[1][what]
+
+    assert found(wanted) == ("as `rhino conf` has them", True)
+    assert not found(wanted | {"spark.rhino.manager": "other:7461"})[1]
+    assert found({}) == (f"spark.rhino.manager is not set; `rhino conf` has {NOWHERE!r}", False), "the last of three"
+    only = application_settings(NOWHERE, jar="hdfs:///rhino.jar", recovery=False)
+    assert found(only) == ("as `rhino conf` has them, without those for short recoveries", True)
+    assert not doctor("--socket", tmp_path / "s", "--spark-conf", tmp_path / "none")[1][
+        f"settings in {tmp_path / 'none'}"
+    ][1]

@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from rhino.cli import status_command
 from rhino.cli.main import app
-from rhino.cli.status import SECTIONS, archive_line, render
+from rhino.cli.status import SECTIONS, archive_line, archive_usage_line, render
 from rhino.client.overview import Overview, query_names
 from rhino_core.errors import UnavailableError
 from rhino_core.version import rhino_version
-from rhino_model.archives import Archive, ArchivedQuery, DrillCounts
+from rhino_model.archives import Archive, ArchivedQuery, ArchiveUsage, DrillCounts
 from tests.rhino.client.views import JOB, group, job, node, overview, worker
 
 CLUSTER = overview(
@@ -156,3 +156,12 @@ def test_the_archive_has_a_line_if_there_is_one() -> None:
         == "archive /a: 0 queries, up to date; restore drills: 0 passed, none yet, 1 not run (no worker)"
     )
     assert archive_line(Archive("/a", "c", ())) == "archive /a: 0 queries, up to date; no restore drills"
+
+
+def test_the_requests_to_the_archive_have_a_price() -> None:
+    # 95,040 writes and 10,000 reads a day are $0.4752 and $0.004.
+    assert (
+        archive_usage_line(ArchiveUsage(seconds=43_200, writes=47_520, reads=5_000, uploaded_bytes=1_500_000_000))
+        == "a day, as in the last 12 h 0 min: 95,040 requests to write and 10,000 to read "
+        "($0.48 at the list prices of S3), 3.0 GB uploaded"
+    )

@@ -75,12 +75,6 @@ def test_plain_connections_are_a_hint() -> None:
     assert judge(dataclasses.replace(seen, insecure=True)).hints[0].startswith("no encryption and no identities")
 
 
-def test_what_the_manager_says_about_applications_is_a_hint() -> None:
-    seen = dataclasses.replace(overview([worker("a")]), notes=("application x: Spark has removed 3 executors",))
-    assert judge(seen).level is Level.OK
-    assert judge(seen).hints == ("application x: Spark has removed 3 executors",)
-
-
 def test_several_versions_are_a_hint() -> None:
     mixed = [dataclasses.replace(worker(name), rhino_version=version) for name, version in (("a", "1.0"), ("b", "1.1"))]
     seen = dataclasses.replace(overview(mixed), rhino_version="1.1")

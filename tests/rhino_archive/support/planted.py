@@ -27,6 +27,7 @@ from rhino_archive.manifest import (
     manifest_of,
     pack_name,
     part_of,
+    part_to_pb,
     versions_bytes,
     versions_of,
 )
@@ -55,7 +56,7 @@ async def _make(folder: Path) -> None:
     world = World(1, Faults.none())
     query, sidecar = Query(world, "a"), Sidecar(world, "w")
     await claim(bucket, JOB, "cluster")
-    basis = ""
+    basis: tuple[Part, ...] = ()
     for _ in range(BATCHES[-1] + 1):
         batch, files = query.batch()
         for entry, data in files:
@@ -67,7 +68,10 @@ async def _make(folder: Path) -> None:
             replies: Replies = asyncio.Queue()
             versions = [store_version_to_pb(one) for one in batch.versions if one.store.group in groups]
             await sidecar.serve(
-                archive_pb2.ArchiveRequest(archive=str(folder), job=JOB, versions=versions, basis=basis), replies
+                archive_pb2.ArchiveRequest(
+                    archive=str(folder), job=JOB, versions=versions, basis=map(part_to_pb, basis)
+                ),
+                replies,
             )
             found = [replies.get_nowait() for _ in range(replies.qsize())]
             assert found[-1] is None, found
@@ -83,7 +87,7 @@ async def _make(folder: Path) -> None:
             JOB, number, 1, 2, "cluster", "q", "/l", digest_of(batch.versions), tuple(parts), checkpoint
         )
         await bucket.put(manifest.name, manifest_bytes(manifest))
-        basis = manifest.name
+        basis = manifest.parts
     await bucket.put(f"{JOB}/unnamed", b"{}")
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import grpc
 import grpc.aio
 
-from rhino_archive.manifest import part_to_pb
+from rhino_archive.manifest import part_of, part_to_pb
 from rhino_core.errors import IntegrityError, RhinoError
 from rhino_core.ids import FileEntry, GroupId, Lane, StoreId, Version, Worker
 from rhino_core.rpc.convert import group_to_pb, store_version_of
@@ -123,7 +123,7 @@ class Sidecar:
     async def _archive(self, request: archive_pb2.ArchiveRequest, replies: Replies) -> None:
         """As `PeerService.Archive`."""
         versions = tuple(store_version_of(message) for message in request.versions)
-        order = Order(request.archive, request.job, versions, request.basis)
+        order = Order(request.archive, request.job, versions, tuple(map(part_of, request.basis)))
         try:
             async with contextlib.aclosing(self._uploader.run(order)) as steps:
                 async for progress in steps:

@@ -95,7 +95,7 @@ class Client(Bucket):
     """
 
     def __init__(self, world: World, store: Store, cluster: str = "") -> None:  # without Bucket's: it opens a store
-        self.url = URL
+        self.url, self.is_folder = URL, False
         self.requests = Counter[str]()
         self.sent_bytes = self.received_bytes = 0
         self.cluster = cluster

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rhino_archive.bucket import Bucket
-from rhino_archive.manifest import Manifest, Part, batch_prefix, manifest_bytes, part_of
+from rhino_archive.manifest import Manifest, Part, manifest_bytes, part_of, part_to_pb
 from rhino_core.ids import StoreId, StoreVersion, parse_name
 from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.convert import store_version_to_pb
@@ -26,11 +26,6 @@ OTHER = STORE._replace(partition=4)
 SST, TWIN = "SSTs/000001-u.sst", "SSTs/000002-u.sst"
 LARGE = bytes(range(256)) * 4 * 40_000  # more than one pack
 READY = sidecar_pb2.PREPARE_STATE_READY
-
-
-def manifest_name(batch_id: int) -> str:
-    """As `Scene.publish` names it."""
-    return f"{batch_prefix('job', batch_id)}d"
 
 
 @dataclass
@@ -54,18 +49,21 @@ class Scene:
         return self.folder / "job" / "packs" / name
 
     async def archive(
-        self, process: Process, number: int, *stores: StoreId, basis: str = ""
+        self, process: Process, number: int, *stores: StoreId, basis: Sequence[Part] = ()
     ) -> archive_pb2.ArchiveReply:
         """Version `number` of the stores. The last reply."""
         wanted = [StoreVersion(store, version(number)) for store in stores or (STORE,)]
         return (await self.ask(process, wanted, basis))[-1]
 
     async def ask(
-        self, process: Process, versions: Sequence[StoreVersion], basis: str = ""
+        self, process: Process, versions: Sequence[StoreVersion], basis: Sequence[Part] = ()
     ) -> list[archive_pb2.ArchiveReply]:
         assert process.worker is not None
         request = archive_pb2.ArchiveRequest(
-            archive=self.url, job="job", versions=map(store_version_to_pb, versions), basis=basis
+            archive=self.url,
+            job="job",
+            versions=map(store_version_to_pb, versions),
+            basis=map(part_to_pb, basis),
         )
         async with aio_channel(process.worker.peer_address) as channel:
             return [reply async for reply in peer_pb2_grpc.PeerStub(channel).Archive(request, timeout=60)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rhino_archive.bucket import Bucket
+from rhino_archive.claims import claim
 from rhino_archive.manifest import ArchivedFile, Extent
 from tests.worker_runtime.scenario import STORE, sst
 from worker_runtime.archiving.known import OWN_S, UNASKED_S, Known
@@ -24,8 +25,10 @@ async def test_an_upload_without_a_manifest_counts_for_some_hours_and_while_the_
     here, clock, bucket = Catalogue(), Clock(), Bucket(str(tmp_path))
     known = Known(here, clock)
 
+    await claim(bucket, "job", "cluster")
+
     async def places() -> list[tuple[Extent, ...] | None]:
-        await known.refresh(bucket, "job", "", [STORE.group])
+        await known.refresh(bucket, "job", (), [STORE.group])
         return [known.store(STORE).find(sst(number)) for number in (1, 2)]
 
     assert await places() == [None, None]
@@ -42,7 +45,9 @@ async def test_an_upload_without_a_manifest_counts_for_some_hours_and_while_the_
 async def test_a_group_is_forgotten_when_nobody_archives_it_here(tmp_path: Path) -> None:
     clock = Clock()
     known = Known(Catalogue(), clock)
-    await known.refresh(Bucket(str(tmp_path)), "job", "", [STORE.group])
+    bucket = Bucket(str(tmp_path))
+    await claim(bucket, "job", "cluster")
+    await known.refresh(bucket, "job", (), [STORE.group])
     clock.now += UNASKED_S - 1
     assert known.used()
     clock.now += 1

@@ -1,6 +1,7 @@
 package rhino.spark.driver
 
 import java.util.UUID
+import java.util.concurrent.atomic.AtomicReference
 import java.util.concurrent.{CompletableFuture, ExecutionException, LinkedBlockingQueue, TimeoutException, TimeUnit}
 
 import scala.util.control.NonFatal
@@ -34,6 +35,7 @@ private[driver] class DriverSession(
   @volatile private var token = "" // of the newest session; the next session presents it to replace that one
   @volatile private var lastFailure: Throwable = _ // of the attempts to connect
   private var connected = false // used by the session's thread only: the present stream was welcomed
+  private val lost = new AtomicReference(Option.empty[Set[String]]) // workers, as the manager says; None: there is none
   @volatile private var closed = false
   private val thread = new Thread(() => run(), "rhino-driver-session")
   thread.setDaemon(true)
@@ -49,6 +51,12 @@ private[driver] class DriverSession(
       case error: TimeoutException => close(); throw notOpen(Option(lastFailure).getOrElse(error))
     }
     queries.start()
+  }
+
+  /** What the manager says of a worker. */
+  def standing(worker: String): Standing = lost.get match {
+    case None => Standing.Unknown
+    case Some(workers) => if (workers(worker)) Standing.Lost else Standing.Usual
   }
 
   private def notOpen(cause: Throwable): Throwable = cause match {
@@ -81,7 +89,7 @@ private[driver] class DriverSession(
     }
   }
 
-  private def failed(error: Throwable): Unit = if (opened.isDone) lost(error) else notYetOpen(error)
+  private def failed(error: Throwable): Unit = if (opened.isDone) away(error) else notYetOpen(error)
 
   private def notYetOpen(error: Throwable): Unit = error match {
     case status: StatusRuntimeException if status.getStatus.getCode == Status.Code.UNAVAILABLE =>
@@ -94,7 +102,7 @@ private[driver] class DriverSession(
   }
 
   /** Logs once that the manager is away, not for every connection attempt. */
-  private def lost(error: Throwable): Unit = if (connected && !closed) {
+  private def away(error: Throwable): Unit = if (connected && !closed) {
     logWarning(s"Rhino manager at ${settings.manager}: ${error.getMessage}. Queries go on; connecting again until it " +
       "is back")
   }
@@ -104,9 +112,10 @@ private[driver] class DriverSession(
     val channel = connection.current()
     channel.resetConnectBackoff() // the channel's own pause grows to minutes; `run` has its own
     val stream = new ManagerStream(channel, hello :+ ("former_token" -> token), obey)
-    stream.welcome().foreach { its =>
+    try stream.welcome().foreach { its =>
       token = its.string("token")
       queries.archived = its.bool("archives")
+      lost.compareAndSet(None, Some(Set.empty)) // else a command was faster
       introduce(stream)
       connected = true
       if (!opened.complete(())) logInfo(s"Rhino manager at ${settings.manager} is back")
@@ -115,7 +124,7 @@ private[driver] class DriverSession(
         if (event != null) stream.send(event)
       }
       if (closed) stream.close()
-    }
+    } finally lost.set(None)
     stream.reason()
   }
 
@@ -127,6 +136,7 @@ private[driver] class DriverSession(
 
   private def obey(command: Message): Unit =
     if (command.has("desired")) locations.update(command.sub("desired"))
+    else if (command.has("lost")) lost.set(Some(command.sub("lost").strings("workers").toSet))
     else if (command.has("refused")) {
       val query = command.sub("refused")
       queries.refuse(UUID.fromString(query.string("run_id")), query.string("reason"))

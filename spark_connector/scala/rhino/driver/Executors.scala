@@ -24,6 +24,7 @@ private[spark] case class UsableExecutor(id: String, host: String, worker: Optio
 /** The executors of the application that can run tasks with state, at one moment. */
 private[spark] class UsableExecutors(val all: Seq[UsableExecutor]) {
   private val host = all.map(executor => executor.id -> executor.host).toMap
+  private val worker = all.flatMap(executor => executor.worker.map(executor.id -> _)).toMap
   private val ofWorker = all.filter(_.worker.isDefined).groupBy(_.worker.get)
   private val unreported = all.filter(_.worker.isEmpty).groupBy(_.host)
 
@@ -35,6 +36,7 @@ private[spark] class UsableExecutors(val all: Seq[UsableExecutor]) {
     ofWorker.getOrElse(worker.id, unreported.getOrElse(worker.host, Nil)).map(_.id)
 
   def hostOf(id: String): String = host(id)
+  def workerOf(id: String): Option[String] = worker.get(id)
 }
 
 /**
@@ -71,8 +73,7 @@ private[spark] class Executors(val isLeaving: String => Boolean = _ => false) {
 /** Tells the locations and the manager which executors there are, and where. Events of one executor stay in order. */
 private[spark] class ExecutorListener(executors: Executors, send: Message => Unit)
   extends SparkListener with Logging {
-  import ExecutorListener.{advice, changed, gone, isSilence}
-  private var silent = 0 // executors that were removed for their silence
+  import ExecutorListener.{changed, gone}
   private val missing = mutable.Set.empty[String] // executors that have reported that they have no sidecar
 
   override def onExecutorAdded(event: SparkListenerExecutorAdded): Unit = synchronized {
@@ -83,10 +84,6 @@ private[spark] class ExecutorListener(executors: Executors, send: Message => Uni
   override def onExecutorRemoved(event: SparkListenerExecutorRemoved): Unit = synchronized {
     executors.removed(event.executorId)
     missing -= event.executorId
-    if (isSilence(event.reason)) {
-      silent += 1
-      advice(silent).foreach(logWarning(_))
-    }
     send(gone(event.executorId, event.reason))
   }
 
@@ -118,16 +115,6 @@ private[spark] class ExecutorListener(executors: Executors, send: Message => Uni
 }
 
 private[spark] object ExecutorListener {
-  val TimeoutKey = "spark.storage.blockManagerHeartbeatTimeoutMs"
-  private val SilentMax = 3 // removals for one warning: a machine that was lost is one
-  private def isSilence(reason: String): Boolean = reason.contains("heartbeat timed out") // HeartbeatReceiver's words
-
-  /** The warning after so many executors were removed for their silence. */
-  def advice(silent: Int): Option[String] = Option.when(silent % SilentMax == 0)(
-    s"Spark has removed $silent executors because their heartbeats came too late: the machines have too little time, " +
-      s"or the network fails. The limit is $TimeoutKey (Spark's default: 120s). rhino_conf(recovery=False) and " +
-      "`rhino conf --no-recovery` leave it, and what else shortens a recovery, at Spark's defaults")
-
   def changed(executor: UsableExecutor): Message = event(
     "executor_id" -> executor.id, "host" -> executor.host, "worker_id" -> executor.worker.getOrElse(""))
 

@@ -8,12 +8,17 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.scheduler.{SparkListener, SparkListenerExecutorAdded, SparkListenerExecutorMetricsUpdate, SparkListenerExecutorRemoved}
 import org.apache.spark.sql.execution.streaming.state.seam.Internals
 
-/** Keeps Spark from dropping executors while most are silent at once. Spark looks for silent ones every second. */
-private[driver] class HeartbeatGuard(context: SparkContext, timeoutMs: Long) extends SparkListener with Logging {
+/**
+ * Drops executors whose node has vanished without a word. Spark alone waits for 120 s, because it cannot tell such a
+ * node from one that has too little time.
+ *
+ * @param standing what the manager says of the worker of an executor
+ */
+private[driver] class HeartbeatGuard(context: SparkContext, silentMs: Long, standing: String => Standing)
+  extends SparkListener with Logging {
   private val LookMs = 500L
   private val FailurePauseMs = 10000L
-  private val executors = new SilentExecutors(timeoutMs, () => System.nanoTime() / 1000000L)
-  private var sparing = false // used by the guard's thread only
+  private val executors = new SilentExecutors(silentMs, () => System.nanoTime() / 1000000L)
   @volatile private var stopped = false
   private val thread = new Thread(() => guard(), "rhino-heartbeats")
   thread.setDaemon(true)
@@ -29,7 +34,7 @@ private[driver] class HeartbeatGuard(context: SparkContext, timeoutMs: Long) ext
   private def guard(): Unit =
     while (!stopped) {
       try {
-        look()
+        executors.gone(standing).foreach(drop)
         Thread.sleep(LookMs)
       } catch {
         case _: InterruptedException => stopped = true
@@ -39,50 +44,69 @@ private[driver] class HeartbeatGuard(context: SparkContext, timeoutMs: Long) ext
       }
     }
 
-  private def look(): Unit = {
-    val spared = executors.spared()
-    if (spared.nonEmpty && !sparing) logWarning(
-      s"${spared.size} executors, which are most, have sent no heartbeat for ${timeoutMs / 2000} s: the driver or " +
-        s"their machines have too little time. Spark does not drop them before ${SilentExecutors.UsualMs / 1000} s")
-    sparing = spared.nonEmpty
-    spared.foreach(Internals.heardOf(context, _))
+  private def drop(gone: SilentExecutor): Unit = {
+    val why = s"no heartbeat for ${gone.silentMs} ms, and ${gone.standing.text}"
+    logWarning(s"Rhino drops executor ${gone.id}: $why")
+    Internals.drop(context, gone.id, why)
   }
 }
 
 private[driver] object HeartbeatGuard {
+  private val SilentMs = 3000L // longer than the pauses of most JVMs; the manager's word is needed, too
+  private val Beats = 3
 
-  /** None if Spark waits as long as it usually does. */
-  def of(context: SparkContext, conf: SparkConf): Option[HeartbeatGuard] = {
-    val timeoutMs = conf.getTimeAsMs(ExecutorListener.TimeoutKey, s"${SilentExecutors.UsualMs}ms")
-    Option.when(timeoutMs < SilentExecutors.UsualMs)(new HeartbeatGuard(context, timeoutMs))
+  def apply(context: SparkContext, conf: SparkConf, standing: String => Standing): HeartbeatGuard = {
+    val beatMs = conf.getTimeAsMs("spark.executor.heartbeatInterval", "10s")
+    new HeartbeatGuard(context, math.max(SilentMs, Beats * beatMs), standing)
   }
 }
 
+/** What is known of the worker of an executor. `text`: for people. */
+private[spark] sealed abstract class Standing(val text: String)
+private[spark] object Standing {
+  /** The manager hears of the worker, or the executor has reported none. */
+  case object Usual extends Standing("its worker lives")
+  case object Lost extends Standing("its worker is lost, too")
+  /** No manager is there to ask. */
+  case object Unknown extends Standing("no manager is there to ask about its worker")
+}
+
+private[spark] case class SilentExecutor(id: String, silentMs: Long, standing: Standing)
+
 /**
- * Which executors have sent no heartbeat for a while. If most are silent at once, the driver or all machines have too
- * little time. Then it helps nobody that Spark drops them: the next ones would be silent, too.
+ * Which executors are gone. Silence alone proves nothing: the manager must have lost the worker, too. If most
+ * executors are silent at once, the driver or all machines have too little time, and none is gone.
  *
- * @param timeoutMs after which Spark drops a silent executor
- * @param nowMs     a monotonic clock, in milliseconds
+ * @param silentMs time without a heartbeat after which an executor is silent
+ * @param nowMs    a monotonic clock, in milliseconds
  */
-private[spark] class SilentExecutors(timeoutMs: Long, nowMs: () => Long) {
+private[spark] class SilentExecutors(silentMs: Long, nowMs: () => Long) {
+  import SilentExecutors.{AloneMs, LateMs}
   private val heard = mutable.Map.empty[String, Long] // by executor id
+  private var lookedAt = nowMs()
 
   def added(id: String): Unit = synchronized(heard.put(id, nowMs()))
   def removed(id: String): Unit = synchronized(heard.remove(id))
   def heardOf(id: String): Unit = synchronized(if (heard.contains(id)) heard.put(id, nowMs()))
 
-  /**
-   * The executors that Spark should not drop now: all silent ones, if they are most. Spark's usual time-out is the
-   * limit.
-   */
-  def spared(): Seq[String] = synchronized {
-    val silent = heard.toSeq.filter { case (_, at) => nowMs() - at >= timeoutMs / 2 }
-    if (silent.size * 2 <= heard.size) Nil
-    else silent.collect { case (id, at) if nowMs() - at < SilentExecutors.UsualMs => id }
+  /** Call it often: after a pause of this process, all executors count as heard of. So do those that are returned. */
+  def gone(standing: String => Standing): Seq[SilentExecutor] = synchronized {
+    val now = nowMs()
+    if (now - lookedAt > LateMs) heard.keys.toSeq.foreach(heard.put(_, now))
+    lookedAt = now
+    val silent = heard.toSeq.collect { case (id, at) if now - at >= silentMs => (id, now - at) }
+    if (silent.size * 2 > heard.size) Nil
+    else {
+      val found = silent.map { case (id, ms) => SilentExecutor(id, ms, standing(id)) }.filter { its =>
+        its.standing == Standing.Lost || (its.standing == Standing.Unknown && its.silentMs >= AloneMs)
+      }
+      found.foreach(its => heard.put(its.id, now))
+      found.sortBy(_.id)
+    }
   }
 }
 
 private[spark] object SilentExecutors {
-  val UsualMs = 120000L // Spark's default
+  private val AloneMs = 30000L // without the manager's word
+  private val LateMs = 2000L // between two looks
 }

@@ -19,7 +19,7 @@ private[spark] class RhinoDriverPlugin extends DriverPlugin {
   private val listener = new ExecutorListener(executors, event => session.send(event))
   private val locations = new DesiredLocations(() => StreamRun.running, executors, () => listener.look())
   private var session: DriverSession = _
-  private var guard = Option.empty[HeartbeatGuard]
+  private var guard: HeartbeatGuard = _
 
   override def init(sc: SparkContext, plugin: PluginContext): JavaMap[String, String] = {
     SparkOfJar.check(SPARK_VERSION)
@@ -38,10 +38,10 @@ private[spark] class RhinoDriverPlugin extends DriverPlugin {
     val runs = () => { listener.look(); StreamRun.running } // executors are looked at as often as queries
     session = new DriverSession(settings, locations, executors, hello,
       send => new QueryFollower(runs, locations, () => tasks.take(), provider, send))
-    guard = HeartbeatGuard.of(sc, conf)
-    (Seq(listener, tasks) ++ guard).foreach(Internals.listen(sc, _))
-    guard.foreach(_.start())
+    guard = HeartbeatGuard(sc, conf, id => executors.usable.workerOf(id).fold[Standing](Standing.Usual)(session.standing))
+    Seq(listener, tasks, guard).foreach(Internals.listen(sc, _))
     session.open()
+    guard.start()
     Restarts.start()
     val places = () => executors.usable.all.map(executor => (executor.host, executor.id))
     DriverExtension.all.foreach(_.start(places))
@@ -57,7 +57,7 @@ private[spark] class RhinoDriverPlugin extends DriverPlugin {
   override def shutdown(): Unit = {
     DriverExtension.all.foreach(_.stop())
     Restarts.stop()
-    guard.foreach(_.stop())
+    if (guard != null) guard.stop()
     if (session != null) session.close()
   }
 }

@@ -70,6 +70,7 @@ private[rhino] object Schema {
     def has(name: String): Boolean = message.hasField(fieldOf(message.getDescriptorForType, name))
     def ints(name: String): Seq[Int] =
       get(name).asInstanceOf[java.util.List[java.lang.Integer]].asScala.toSeq.map(_.intValue)
+    def strings(name: String): Seq[String] = get(name).asInstanceOf[java.util.List[String]].asScala.toSeq
     def longs(name: String): Seq[Long] =
       get(name).asInstanceOf[java.util.List[java.lang.Long]].asScala.toSeq.map(_.longValue)
     def subs(name: String): Seq[Message] = get(name).asInstanceOf[java.util.List[Message]].asScala.toSeq

@@ -87,13 +87,6 @@ class ExecutorListenerSuite extends Suite {
     expect((its.on("a"), its.on("b")), (Nil, Seq("1")))
   }
 
-  test("the setting is named when executors are removed for their silence again and again") {
-    expect((1 to 6).filter(ExecutorListener.advice(_).nonEmpty), Seq(3, 6))
-    val advice = ExecutorListener.advice(3).get
-    for (part <- Seq("removed 3 executors", "spark.storage.blockManagerHeartbeatTimeoutMs", "rhino conf --no-recovery"))
-      expect(advice.contains(part), true)
-  }
-
   test("an executor that never had a sidecar is not told as one") {
     val its = new Scene
     its.reported("1", "")
