@@ -15,7 +15,8 @@ def main() -> None:
             target = next(one.worker_id for one in cluster.workers if one.worker_id != node.desired_worker)
             started = client.start("counts", [node.virtual_node], target)
             ended = client.wait(started.handover_id)
-        print(f"{node.virtual_node}: {node.desired_worker} -> {target}, {ended.phase.value}, {ended.bytes_moved} bytes moved")
+        print(f"{node.virtual_node}: {node.desired_worker} -> {target}, {ended.phase.value}")
+        print(ended.bytes_moved, "bytes moved")
         print("the query goes on: batch", run_batches(query, 2))
 
 
