@@ -38,6 +38,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "rhino status --watch",
     ),
     "top": ("rhino top --manager manager-host",),
+    "ui": (
+        "rhino ui --manager manager-host",
+        "rhino ui --host 0.0.0.0 --tls-cert page.crt --tls-key page.key --read-only",
+    ),
     "support-bundle": (
         "rhino support-bundle --manager manager-host",
         "rhino support-bundle --log /var/log/rhino/sidecar.log --output report.tar.gz",

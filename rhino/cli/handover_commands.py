@@ -19,7 +19,7 @@ from rhino.cli.options import (
     StrategyOptions,
     WaitOption,
 )
-from rhino.cli.requests import parse_virtual_nodes
+from rhino.client.virtual_nodes import parse_virtual_nodes
 from rhino_model.intents import Drain, Rebalance, Request, ScaleIn, ScaleOut, Weight
 
 plan_app = typer.Typer(

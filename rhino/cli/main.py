@@ -22,6 +22,7 @@ from rhino.cli import (
     handover_commands,
     local,
     spark_commands,
+    ui,
 )
 from rhino.cli.arguments import check_encoding, one_of, seconds
 from rhino.cli.invocation import Invocation
@@ -37,6 +38,7 @@ from spark_connector.conf import PROVIDER_CLASSES
 
 USAGE_ERROR: Any = typer.BadParameter.__base__  # UsageError of the click that Typer uses, its own or the package
 EXTRAS = {"pyspark": "spark", "psutil": "testing", "lz4": "verify", "xxhash": "verify", "grpc_tools": "spark"}
+EXTRAS |= dict.fromkeys(("starlette", "uvicorn"), "ui")
 DAEMONS, STATE, CARE, CHECKPOINTS = "Daemons", "Queries and their state", "Stored state", "Query checkpoints"
 SPARK = "Spark applications"
 app = typer.Typer(
@@ -93,6 +95,7 @@ def top(
     run_top(manager, interval_s)
 
 
+ui.register(app, STATE)
 handover_commands.register(app, STATE)
 for found in entry_points(group="rhino.commands"):
     if find_spec(found.module.partition(".")[0]):  # the engine works without the packages above it

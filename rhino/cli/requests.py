@@ -4,32 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
 from datetime import datetime
 
 from rhino_core.errors import InvalidRequestError
 
 START_IN_MAX_S = 366 * 24 * 3600
-RANGE_MAX = 100_000
-_ITEM = re.compile(r"(\d+)/(\d+)(?:-(\d+))?")
 _GAP = re.compile(r"(\d+(?:\.\d+)?)(s|b)?")
-
-
-def parse_virtual_nodes(items: Iterable[str]) -> tuple[str, ...]:
-    """`["0/1", "0/4-6"]` -> `("0/1", "0/4", "0/5", "0/6")`. Raises InvalidRequestError with the malformed item."""
-    nodes: list[str] = []
-    for item in items:
-        match = _ITEM.fullmatch(item)
-        if match is None:
-            raise InvalidRequestError(
-                f"virtual node {item!r}: must be <task group>/<partition> or <task group>/<first>-<last>, each an "
-                "argument of its own; `rhino status` lists the virtual nodes"
-            )
-        first, last = int(match[2]), int(match[3] or match[2])
-        if last < first or last - first > RANGE_MAX:
-            raise InvalidRequestError(f"virtual nodes {item!r}: the range must rise, by {RANGE_MAX} at most")
-        nodes.extend(f"{match[1]}/{partition}" for partition in range(first, last + 1))
-    return tuple(dict.fromkeys(nodes))
 
 
 def parse_gap(text: str) -> tuple[float, int]:

@@ -50,11 +50,16 @@ def test_sources_of_the_jvm_part_and_messages_are_there(site: Path) -> None:
     assert len(list((site / "rhino_pb").glob("*.proto"))) == len(list((ROOT / "proto/rhino_pb").glob("*.proto")))
 
 
+def test_files_of_the_page_are_there(site: Path) -> None:
+    folder = "rhino/page/files"
+    assert {path.name for path in (site / folder).iterdir()} == {path.name for path in (ROOT / folder).iterdir()}
+
+
 def test_the_command_is_an_entry_point(site: Path) -> None:
     (info,) = site.glob("*.dist-info")
     assert "rhino = rhino.cli.main:main" in (info / "entry_points.txt").read_text()
     extras = Parser().parsestr((info / "METADATA").read_text()).get_all("Provides-Extra") or []
-    assert {"spark", "java", "verify", "testing"} <= set(extras)
+    assert {"spark", "java", "verify", "testing", "ui"} <= set(extras)
 
 
 def test_the_jar_in_the_wheel_is_used_and_none_is_built(site: Path) -> None:

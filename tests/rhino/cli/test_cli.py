@@ -13,24 +13,12 @@ from typer.testing import CliRunner
 
 from rhino.cli import main
 from rhino.cli.examples import EXAMPLES
-from rhino.cli.requests import parse_virtual_nodes
-from rhino_core.errors import InvalidRequestError
 from rhino_core.version import PROTOCOL
 
 
 def rhino(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "rhino.cli.main", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
-def test_virtual_nodes_and_ranges() -> None:
-    assert parse_virtual_nodes(["0/1", "0/4-6", "1/0", "0/5"]) == ("0/1", "0/4", "0/5", "0/6", "1/0")
-
-
-@pytest.mark.parametrize("text", ["", "5", "0/", "0/5-2", "0/1,0/2", "0/1;0/2", "a/b"])
-def test_malformed_virtual_nodes_are_named(text: str) -> None:
-    with pytest.raises(InvalidRequestError, match="virtual node"):
-        parse_virtual_nodes([text])
 
 
 def test_help_names_every_command_and_the_exit_codes() -> None:
