@@ -104,6 +104,9 @@ _METRICS_TLS = Setting(
     ),
 )
 _REFLECTION = Setting("Tell every gRPC client which calls there are. For debugging.", FLAG)
+_TRACES = Setting(
+    "Send spans of commits and handovers to OpenTelemetry, as the variables OTEL_* say. Needs the extra `otel`.", FLAG
+)
 _LOG_LEVEL = Setting("Log messages of this level and above.", LOG_LEVEL)
 
 
@@ -249,6 +252,7 @@ class SidecarSettings:
     health_port: Annotated[int, _HEALTH] = 0
     metrics_tls: Annotated[str, _METRICS_TLS] = OFF
     reflection: Annotated[bool, _REFLECTION] = False
+    traces: Annotated[bool, _TRACES] = False
     log_level: Annotated[str, _LOG_LEVEL] = "info"
     empty_store: Annotated[
         bool,
@@ -432,6 +436,7 @@ class ManagerSettings:
     health_port: Annotated[int, _HEALTH] = 0
     metrics_tls: Annotated[str, _METRICS_TLS] = OFF
     reflection: Annotated[bool, _REFLECTION] = False
+    traces: Annotated[bool, _TRACES] = False
     log_level: Annotated[str, _LOG_LEVEL] = "info"
     bootstrap: Annotated[
         bool, Setting("Start with an empty journal: the very first start, or after its loss.", FLAG, one_start=True)

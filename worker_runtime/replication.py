@@ -73,6 +73,7 @@ class Replication:
         self._commits: dict[int, asyncio.Future[Copies]] = {}
         self._requests = itertools.count(1)
         self._observers: list[Callable[[ev.Event], None]] = []
+        self._effect_observers: list[Callable[[ev.Effect], None]] = []
         self._links: LinksPort
         self._upstreams: UpstreamsPort
         self._catch_up: CatchUpPort
@@ -81,6 +82,10 @@ class Replication:
     def subscribe(self, observer: Callable[[ev.Event], None]) -> None:
         """Calls `observer` with every event, before the machine handles it."""
         self._observers.append(observer)
+
+    def subscribe_effects(self, observer: Callable[[ev.Effect], None]) -> None:
+        """Calls `observer` with every effect, before it is carried out."""
+        self._effect_observers.append(observer)
 
     def bind(self, links: LinksPort, upstreams: UpstreamsPort, catch_up: CatchUpPort, groups: GroupsPort) -> None:
         self._links, self._upstreams, self._catch_up, self._groups = links, upstreams, catch_up, groups
@@ -154,6 +159,8 @@ class Replication:
                 self.store.index.put_epoch(effect.group, effect.epoch, effect.members)
 
     def publish(self, effect: ev.Effect) -> None:
+        for observer in self._effect_observers:
+            observer(effect)
         match effect:
             case ev.PersistEpoch():
                 return  # persisted before

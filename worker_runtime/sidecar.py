@@ -20,9 +20,11 @@ from rhino_core.security.audit import AuditLog
 from rhino_core.security.choice import daemon_transport
 from rhino_core.security.https import DaemonHttps, metrics_https
 from rhino_core.settings import SidecarSettings
+from rhino_core.tracing import tracing
 from rhino_core.version import rhino_version
 from worker_runtime.node import Node
 from worker_runtime.storage.store import Store
+from worker_runtime.tracing import CommitTraces
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +41,17 @@ async def run_sidecar(settings: SidecarSettings, on_ready: Callable[[Worker], No
     health, transport = Health(), daemon_transport(settings)
     with contextlib.closing(AuditLog(settings.audit_log)) as audit:
         https = metrics_https(settings, transport, audit)
-        async with _opened(settings) as store, _monitoring(settings, health, https) as measure:
+        async with (
+            _opened(settings) as store,
+            _monitoring(settings, health, https) as measure,
+            tracing("rhino-sidecar", on=settings.traces) as traces,
+        ):
 
             def compose(tasks: asyncio.TaskGroup) -> Node:
                 node = Node(settings, store, tasks, health, transport, audit)
                 measure(node)
+                if traces is not None:
+                    CommitTraces(node.replication, traces)
                 return node
 
             try:

@@ -22,7 +22,7 @@ from rich.console import Console
 from benchmarks.burning import PROCESSES, burning
 from benchmarks.command import main
 from benchmarks.registry import Run
-from benchmarks.report import records, results_page, running, shapes
+from benchmarks.report import picture, records, results_page, running, shapes
 from benchmarks.report.records import Cell, FigureTable, Record
 from rhino_core.errors import RhinoError
 from workloads.machine import machine
@@ -172,6 +172,7 @@ def _run() -> None:
         records.write(record, NAME)
         README.write_text(with_figures(README.read_text(), record))
         results_page.main([])
+        picture.main()
 
 
 if __name__ == "__main__":

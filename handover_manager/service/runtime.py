@@ -72,7 +72,7 @@ class Runtime:
         self._sessions = Sessions()
         self._watchers = Watchers()
         self.loads = Loads()
-        self._listener: Callable[[DrivenHandover], None] = lambda handover: None
+        self._listeners: list[Callable[[DrivenHandover], None]] = []
         self._checks = asyncio.Semaphore(CHECKS_MAX)
         self.archiver = archiver
         if archiver is not None:
@@ -82,7 +82,7 @@ class Runtime:
 
     def subscribe(self, listener: Callable[[DrivenHandover], None]) -> None:
         """Calls `listener` whenever a handover has changed."""
-        self._listener = listener
+        self._listeners.append(listener)
 
     @property
     def generation(self) -> int:
@@ -300,7 +300,8 @@ class Runtime:
 
     def _announce(self, handover: DrivenHandover) -> None:
         self._cluster.name_targets(self.core.handovers.targets())
-        self._listener(handover)
+        for listener in self._listeners:
+            listener(handover)
         if handover.ended or not self._watchers.watched(handover.handover_id):
             fields = {"handover": handover.handover_id, "phase": handover.phase.value, "reason": handover.reason}
             log.info("handover", extra=fields)

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from handover_manager.adapt.policy import policy_of
 from handover_manager.archive.archiver import Archiver
 from handover_manager.service.service import HandoverService
+from handover_manager.service.tracing import HandoverTraces
 from replication_manager.service.service import ReplicationService
 from rhino.daemons.cluster_port import ClusterPort
 from rhino_archive.bucket import used
@@ -27,6 +28,7 @@ from rhino_core.security.choice import daemon_transport
 from rhino_core.security.https import DaemonHttps, metrics_https
 from rhino_core.security.transport import Transport
 from rhino_core.settings import ManagerSettings
+from rhino_core.tracing import tracing
 from rhino_core.turns import Turns
 from rhino_core.version import rhino_version
 
@@ -127,8 +129,11 @@ async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]
         async with (
             serving_health(settings.listen.rpartition(":")[0], settings.health_port, health, closed),
             _metrics(settings, replication, handover, health, audit, https, closed),
+            tracing("rhino-manager", on=settings.traces) as traces,
             asyncio.TaskGroup() as tasks,
         ):
+            if traces is not None:
+                handover.subscribe(HandoverTraces(traces).changed)
             tasks.create_task(replication.run(), name="replication manager")
             tasks.create_task(handover.run(), name="handover manager")
             health.begin({"journal": lambda: journal.failure}, {})

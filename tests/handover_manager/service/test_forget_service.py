@@ -119,7 +119,6 @@ async def test_a_driver_that_is_lost_may_return_for_a_while(scene: Scene, monkey
     assert [job.may_return for job in await jobs(scene)] == [True]
 
 
-
 async def test_a_restart_of_the_manager_keeps_what_is_forgotten(scene: Scene) -> None:
     await rhino(scene, "forget", "--job", "clicks", "--yes")
     await scene.driver.stop()
