@@ -6,7 +6,8 @@ checkpoint is on a local path. "-cut": nothing is killed, the worker's link lose
 connection is reset and only time tells (needs root). Files to be loaded are in the page cache, as on a node with memory
 to spare; "-cold": on the disk only. All have the same Spark settings but these: a task waits for a slot beside its
 state (spark.locality.wait) for 3 s with Rhino, and for 0.5 s with Spark's own provider, because this suits it better;
-"rhino-500ms" and "stock-3s" the other way round. "stock-cut" drops silent executors after 8 s. Compare subjects within a run; absolute figures depend on the machine.
+"rhino-500ms" and "stock-3s" the other way round. "stock-cut" drops silent executors after 8 s.
+Compare subjects within a run; absolute figures depend on the machine.
 """
 
 from __future__ import annotations
