@@ -125,7 +125,7 @@ class Contest:
 
         The others have names without an address. A new journal begins only with all of them.
         """
-        count = len(self._links.addresses)
+        count, known = len(self._links.addresses), None
         while True:
             found = await self._links.identify()
             clusters = {one.cluster for one in found.values() if one.cluster}
@@ -141,7 +141,9 @@ class Contest:
                 if not self._bootstrap:
                     raise _empty(found)
                 return uuid.uuid4().hex, names
-            log.warning("waiting for witnesses", extra={"answered": ", ".join(found), "of": count})
+            if known != found:
+                log.warning("waiting for witnesses", extra={"answered": ", ".join(found), "of": count})
+            known = found
             await asyncio.sleep(self._lease_s / 6)
 
     async def _look(self, contender: Contender) -> None:
