@@ -34,6 +34,7 @@ class _Progress:
     supports_at: float
     matched: int = 0
     waiting: bool = False
+    sent_at: float = 0.0
     due_at: float = 0.0
 
 
@@ -116,7 +117,7 @@ class Leadership:
         prev = log.base if folded else log.at(progress.next - 1)
         records = log.part(prev.index, log.last.index)
         lost_s = self._lease_s if folded else self._lease_s / BEATS
-        progress.waiting, progress.due_at = True, now + lost_s
+        progress.waiting, progress.sent_at, progress.due_at = True, now, now + lost_s
         me, generation = self._me, self.generation
         return Send(witness, Append(me.cluster, generation, me.candidate, prev, records, log.committed, now, snapshot))
 
@@ -128,7 +129,8 @@ class Leadership:
         progress.matched = max(progress.matched, answer.matched)
         progress.next = progress.matched + 1
         progress.supports_at = max(progress.supports_at, answer.sent_at)
-        progress.waiting = False
+        if answer.sent_at == progress.sent_at:  # else a late or repeated answer
+            progress.waiting = False
         return [*self._committed(), *self.due(now)]
 
     def _committed(self) -> list[Effect]:

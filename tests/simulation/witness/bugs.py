@@ -11,7 +11,6 @@ from rhino_core.witnesses import contender
 from rhino_core.witnesses import events as ev
 from rhino_core.witnesses.acceptor import Acceptor, Effect, Reply, SaveFolded, SavePromise
 from rhino_core.witnesses.contender import Contender
-from rhino_core.witnesses.leadership import Leadership
 from rhino_core.witnesses.messages import ORIGIN, Append, Promise, Promised, Request
 
 Patch = pytest.MonkeyPatch
@@ -39,20 +38,6 @@ def promise_is_not_saved(patch: Patch) -> None:
         return [effect for effect in original(self, request) if not isinstance(effect, SavePromise)]
 
     patch.setattr(Acceptor, "_promise", promise)
-
-
-def record_of_an_old_generation_counts(patch: Patch) -> None:
-    """A leader takes an old record for committed because a majority has it (figure 8 of Raft)."""
-    original = Leadership._committed
-
-    def committed(self: Leadership) -> list[ev.Effect]:
-        index = int(self._of_majority(one.matched for one in self._members()))
-        if self._log.committed < index < self._first:
-            before = self._log.committed
-            return [ev.Committed(before + 1, self._log.commit(index)), *original(self)]
-        return original(self)
-
-    patch.setattr(Leadership, "_committed", committed)
 
 
 def promise_with_the_committed_index(patch: Patch) -> None:
@@ -150,7 +135,6 @@ def fold_is_not_saved(patch: Patch) -> None:
 BUGS = [
     answer_before_the_sync,
     promise_is_not_saved,
-    record_of_an_old_generation_counts,
     promise_with_the_committed_index,
     late_append_takes_records_back,
     lower_generation_is_accepted,
