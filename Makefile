@@ -113,6 +113,7 @@ nightly-rest: $(STAMP)
 nightly-seeds: $(STAMP)
 	$(BIN)/python -m tests.simulation --seeds 100000
 	$(BIN)/python -m tests.simulation.archive --seeds 5000
+	$(BIN)/python -m tests.simulation.witness --seeds 100000
 
 bench: setup
 	@$(PIP) -e '.[bench]'

@@ -55,6 +55,7 @@ _STEPS = (
     "archive.pack",  # a sidecar uploads a pack to the archive
     "archive.part",  # a sidecar remembers a part, and is about to return it
     "archive.manifest",  # a manager writes a manifest
+    "store.witness",  # records of the managers' journal, in the index of a witness
     "store.flush",  # record of the time up to which files are on disk
     "journal.generation",  # when the journal is opened
     "journal.write",  # the records of one event

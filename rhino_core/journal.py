@@ -70,8 +70,8 @@ def acknowledged(path: Path) -> int | None:
 
 
 log = logging.getLogger(__name__)
-_GENERATION = "generation"
-_SETTLED = "settled"
+GENERATION = "generation"
+SETTLED = "settled"
 _WRITES = "writes"  # number of writes; each batch updates it
 _KEY_PREFIX = "k/"
 _ACKNOWLEDGED = "acknowledged"
@@ -107,18 +107,18 @@ class Journal:
         self._db = _open(path)
         self._sync = WriteOptions()
         self._sync.sync = True
-        previous = self._db.get(_GENERATION)
+        previous = self._db.get(GENERATION)
         if previous is None and not bootstrap:
             self._db.close()
             raise self._empty()
         self._writes = int(self._db.get(_WRITES) or 0)
         self.failure = ""  # why the newest write failed; empty: it did not
-        self.fresh = self._db.get(_SETTLED) is None
+        self.fresh = self._db.get(SETTLED) is None
         self.generation = _next_generation(path, None if previous is None else int(previous))
         hit("journal.generation.before")
         try:
             self._acknowledged = Acknowledged(path / _ACKNOWLEDGED)
-            self._write({_GENERATION: self.generation})
+            self._write({GENERATION: self.generation})
         except Exception as error:  # rocksdict raises nothing narrower
             raise _not_writable(path, error) from error
         hit("journal.generation.after")
@@ -165,7 +165,7 @@ class Journal:
         hit("journal.write.before")
         if raised:
             hit("journal.raise_generation.before")
-            batch[_GENERATION] = generation
+            batch[GENERATION] = generation
         self._write(batch, deleted)
         if raised:
             self.generation = generation
@@ -174,7 +174,7 @@ class Journal:
 
     def settle(self) -> None:
         """The sidecars' whole knowledge of a former journal is here by now: the next opening is not fresh."""
-        self._write({_SETTLED: True})
+        self._write({SETTLED: True})
 
     def _write(self, values: Mapping[str, Any], gone: Iterable[str] = ()) -> None:
         """Writes one batch, syncs it and counts it."""
@@ -195,16 +195,24 @@ class Journal:
 
     def get(self, key: str) -> Any:
         """Returns the value, or None."""
-        stored = self._db.get(_KEY_PREFIX + key)
+        stored = self._get(_KEY_PREFIX + key)
         return None if stored is None else _read(stored)
 
     def items(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
         """Yields the keys with this `prefix`, in order, with their values."""
         start = _KEY_PREFIX + prefix
+        for key, stored in self._scan(start):
+            yield key.removeprefix(_KEY_PREFIX), _read(stored)
+
+    def _get(self, key: str) -> Any:
+        return self._db.get(key)
+
+    def _scan(self, start: str) -> Iterator[tuple[str, Any]]:
+        """Yields the keys with this start, in order."""
         for key, stored in scan(self._db, start):
             if not str(key).startswith(start):
                 return
-            yield str(key).removeprefix(_KEY_PREFIX), _read(stored)
+            yield str(key), stored
 
     def close(self) -> None:
         self._db.close()

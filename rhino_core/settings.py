@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from rhino_core.archive_url import is_archive
-from rhino_core.ids import ALL_INTERFACES, with_port
+from rhino_core.ids import ALL_INTERFACES, is_address, is_safe, with_port
 from rhino_core.setting import (
     ADDRESS,
     ADVERTISED,
@@ -103,6 +103,29 @@ _METRICS_TLS = Setting(
         "MODE",
     ),
 )
+
+
+def addresses_of(witnesses: str) -> dict[str, str]:
+    """Worker ids by the addresses of "[WORKER=]HOST:PORT,...". The worker id is the host if it is not given.
+
+    Raises ValueError for another form, and for an address or a worker with two entries.
+    """
+    found = [entry.rpartition("=")[::2] for entry in witnesses.split(",")]
+    by_address = {address: worker or address.rpartition(":")[0] for worker, address in found}
+    if not all(is_address(address) and is_safe(worker) for address, worker in by_address.items()):
+        raise ValueError(witnesses)
+    if len({*by_address.values()}) < len(found):
+        raise ValueError(f"{witnesses}: one of them has two entries")
+    return by_address
+
+
+def _are_witnesses(text: str, settings: Any) -> bool:
+    try:
+        return not text or len(addresses_of(text)) % 2 == 1
+    except ValueError:
+        return False
+
+
 _REFLECTION = Setting("Tell every gRPC client which calls there are. For debugging.", FLAG)
 _TRACES = Setting(
     "Send spans of commits and handovers to OpenTelemetry, as the variables OTEL_* say. Needs the extra `otel`.", FLAG
@@ -290,6 +313,22 @@ class ManagerSettings:
     listen: Annotated[str, Setting("Address for sidecars, drivers and commands. Port 0: a free port.", ADDRESS)] = (
         DEFAULT_MANAGER
     )
+    witnesses: Annotated[
+        str,
+        Setting(
+            "Sidecars that keep the journal, in the place of --data-dir. Then several managers may run: one leads, and "
+            "another one takes over when it is gone. A worker id is needed if it differs from the host.",
+            Rule("1, 3, 5 or another odd number of different sidecars", _are_witnesses, "[WORKER=]HOST:PORT,..."),
+        ),
+    ] = ""
+    witness_lease_s: Annotated[
+        float,
+        Setting(
+            "A manager takes over when the leading one has been silent for about so many seconds. All managers need "
+            "the same value.",
+            Rule("0.5 to 60", lambda value, settings: 0.5 <= value <= 60),
+        ),
+    ] = 2.0
     tls_dir: Annotated[str, _TLS_DIR] = ""
     cluster_key: Annotated[str, _CLUSTER_KEY] = ""
     refused_names: Annotated[str, _REFUSED_NAMES] = ""

@@ -16,7 +16,7 @@ from rhino_core.rpc.server import Server
 from rhino_core.security.audit import AuditLog
 from rhino_core.security.transport import Transport
 from rhino_core.settings import SidecarSettings
-from rhino_pb import peer_pb2_grpc, sidecar_pb2_grpc
+from rhino_pb import peer_pb2_grpc, sidecar_pb2_grpc, witness_pb2_grpc
 from worker_runtime.archiving.drilling import Driller
 from worker_runtime.archiving.loading import Loader
 from worker_runtime.archiving.uploading import Uploader
@@ -40,6 +40,7 @@ from worker_runtime.services.greeter import Greeter, allowed_users
 from worker_runtime.services.local import SidecarService
 from worker_runtime.services.local_socket import LocalSocket
 from worker_runtime.services.peer import Answers, PeerService
+from worker_runtime.services.witness import WitnessService
 from worker_runtime.statistics import Statistics
 from worker_runtime.storage.store import Store
 from worker_runtime.upkeep.collector import Collector
@@ -124,6 +125,8 @@ class Node:
             self.replication, directory, callers, self._listener, answers, statistics, settings.chunk_bytes
         )
         self._peer_server.add(peer_pb2_grpc.add_PeerServicer_to_server, peer, "rhino.v1.Peer")
+        witness = WitnessService(store)
+        self._peer_server.add(witness_pb2_grpc.add_WitnessServicer_to_server, witness, "rhino.v1.Witness")
         self._local_server.add(sidecar_pb2_grpc.add_SidecarServicer_to_server, self._local, "rhino.v1.Sidecar")
 
     def _bind(self, store: Store) -> Worker:

@@ -8,6 +8,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 
 from handover_manager.adapt.policy import policy_of
 from handover_manager.archive.archiver import Archiver
@@ -15,6 +16,7 @@ from handover_manager.service.service import HandoverService
 from handover_manager.service.tracing import HandoverTraces
 from replication_manager.service.service import ReplicationService
 from rhino.daemons.cluster_port import ClusterPort
+from rhino.daemons.witnessed_journal import WitnessedJournal, led_journal
 from rhino_archive.bucket import used
 from rhino_core import failpoints
 from rhino_core.descriptors import raise_limit
@@ -85,9 +87,8 @@ async def _metrics(
             task.cancel()
 
 
-async def _report(health: Health, server: Server) -> None:
+async def _report(health: Health, server: Server, notifier: Notifier) -> None:
     """Keeps gRPC health and systemd's status up to date, until cancelled."""
-    notifier = Notifier()
     while True:
         ready = health.ready()
         await server.report(alive=health.alive().good, ready=ready.good)
@@ -98,15 +99,43 @@ async def _report(health: Health, server: Server) -> None:
 async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]) -> None:
     """Serves until cancelled, then stops cleanly. `on_ready` receives "host:port" once both services answer.
 
-    Raises PreconditionError for an empty journal without `bootstrap` and for another folder than the manager's. Raises
-    UnavailableError for an address in use.
+    With witnesses it waits until it leads. Raises PreconditionError for an empty journal without `bootstrap` and for
+    another folder than the manager's. Raises UnavailableError for an address in use, and when another manager leads.
     """
     raise_limit()
     failpoints.arm(os.environ)
-    transport = daemon_transport(settings)
-    claim(settings.data_dir, "manager")
-    audit = AuditLog(settings.audit_log)
-    journal = Journal(settings.data_dir, bootstrap=settings.bootstrap)
+    transport, health, closed = daemon_transport(settings), Health(), Counter[str]()
+    with contextlib.closing(AuditLog(settings.audit_log)) as audit:
+        async with serving_health(settings.listen.rpartition(":")[0], settings.health_port, health, closed):
+            notifier = Notifier()
+            if settings.witnesses:
+                notifier.report(health.ready())  # a standby has started
+                journal: Journal = await led_journal(settings, transport)
+            else:
+                claim(settings.data_dir, "manager")
+                journal = Journal(settings.data_dir, bootstrap=settings.bootstrap)
+            with contextlib.closing(journal):
+                await _serve(settings, journal, transport, _Surroundings(health, notifier, audit, closed), on_ready)
+
+
+@dataclass(frozen=True, slots=True)
+class _Surroundings:
+    """Parts of the process for those who watch it."""
+
+    health: Health
+    notifier: Notifier
+    audit: AuditLog
+    closed: Counter[str]
+
+
+async def _serve(
+    settings: ManagerSettings,
+    journal: Journal,
+    transport: Transport,
+    around: _Surroundings,
+    on_ready: Callable[[str], None],
+) -> None:
+    health, audit = around.health, around.audit
     server = Server(transport=transport, audit=audit, reflect=settings.reflection, calls_max=CALLS_MAX)
     try:
         address = _bind(server, settings.listen)
@@ -124,11 +153,9 @@ async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]
         replication.attach(server)
         handover.attach(server)
         await server.start()
-        health = Health()
-        https, closed = metrics_https(settings, transport, audit), Counter[str]()
+        https = metrics_https(settings, transport, audit)
         async with (
-            serving_health(settings.listen.rpartition(":")[0], settings.health_port, health, closed),
-            _metrics(settings, replication, handover, health, audit, https, closed),
+            _metrics(settings, replication, handover, health, audit, https, around.closed),
             tracing("rhino-manager", on=settings.traces) as traces,
             asyncio.TaskGroup() as tasks,
         ):
@@ -136,13 +163,13 @@ async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]
                 handover.subscribe(HandoverTraces(traces).changed)
             tasks.create_task(replication.run(), name="replication manager")
             tasks.create_task(handover.run(), name="handover manager")
+            if isinstance(journal, WitnessedJournal):
+                tasks.create_task(journal.until_over(), name="leadership")
             health.begin({"journal": lambda: journal.failure}, {})
             await server.ready()
-            tasks.create_task(_report(health, server), name="health")
+            tasks.create_task(_report(health, server, around.notifier), name="health")
             extra = {"version": rhino_version(), "address": address, "generation": journal.generation}
             log.info("manager ready", extra=extra)
             on_ready(address)
     finally:
         await server.stop(STOP_GRACE_S)
-        journal.close()
-        audit.close()

@@ -149,7 +149,7 @@ FIELDS: dict[str, Rule] = dict(
             "ListActionsRequest.job ArchiveNowRequest.job",
         ),
         _of(_STORE, "store"),
-        _of(_ID, "checkpoint_id"),
+        _of(_ID, "checkpoint_id witness witnesses"),
         _of(_WORKER, "worker_id worker workers holders Move.target"),
         _of(
             _WORKER_OR_NONE,
@@ -164,9 +164,9 @@ FIELDS: dict[str, Rule] = dict(
         _of(_FILE, "name references"),
         _of(_FILE_OR_NONE, "same_as"),
         _of(_INBOX, "inbox_name"),
-        _of(_BELOW, "CheckpointFile.path"),
+        _of(_BELOW, "CheckpointFile.path JournalValue.key"),
         _of(_NODE, "virtual_node virtual_nodes waiting_for hot"),
-        _of(_PROCESS, "process_id"),
+        _of(_PROCESS, "process_id candidate"),
         _of(_ARCHIVE, "archive ArchiveStatus.url"),
         _of(
             _SAFE_OR_NONE,
@@ -191,7 +191,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(Number(0, ids.PARTITIONS_MAX), "partitions"),
         _of(Number(0, ids.VERSION_MAX), "version lag_versions"),
         _of(_BATCH, "batch_id confirmed_batch_id logged_batch_id"),
-        _of(_GENERATION, "generation"),
+        _of(_GENERATION, "generation promised"),
         _of(Number(0, ids.COUNTER_MAX), "counter"),
         _of(Number(0, LINEAGE_MAX), "lineage_before"),
         _of(_COPIES, "replication_factor min_copies required_copies copies"),
@@ -210,6 +210,7 @@ FIELDS: dict[str, Rule] = dict(
         ),
         _of(_COUNT, "AdaptationDecision.times workers_wanted BatchLoad.workers passed failed not_run"),
         _of(_COUNT, "ArchiveDrills.unproven writes reads"),
+        _of(_COUNT, "JournalPosition.index after committed matched activity"),
         _of(_COUNT, "format ArchiveExtent.pack batch_size gap_batches max_transfers DrainStatus.virtual_nodes"),
         _of(_SECONDS, "commit_timeout_s timeout_s deadline_s gap_s oldest_s lease_s heartbeat_interval_s settling_s"),
         _of(_SECONDS, "last_heartbeat_ago_s task_s pause_s total_s prepare_s left_s delete_in_s batch_s trigger_s"),
@@ -222,7 +223,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(Number(0, 1e15), "Measured.error"),
         # bytes
         _of(Limit(64), "token secret lease pack packs"),
-        _of(Limit(32 << 20), "data"),
+        _of(Limit(32 << 20), "data JournalValue.value"),
     )
     for pair in pairs
 )
@@ -250,7 +251,8 @@ LENGTHS = {
             HandoverPlan.hot HandoverStatus.waiting_for HandoverStatus.steps FileEntry.references
         """,
         LINEAGE_MAX: "FileEntry.lineage CommitRequest.lineage",
-        1_000_000: "GroupUpdate.forgotten",  # all forgotten jobs
+        # all forgotten jobs; all records of the journal
+        1_000_000: "GroupUpdate.forgotten JournalRecord.values JournalSnapshot.values",
         50_000: "ListHandoversReply.handovers ListJobsReply.jobs ArchiveStatus.queries DescribeReply.commits",
         100: "TaskGroup.operators",
         1_000: "QueryStarted.task_groups",

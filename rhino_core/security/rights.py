@@ -63,6 +63,9 @@ _SERVICES: Mapping[str, Mapping[str, Right]] = {
         "Archive": _only(MANAGER),
         "Drill": _only(MANAGER),
     },
+    "rhino.v1.Witness": {
+        **dict.fromkeys(("Identify", "Promise", "Append", "AppendInParts", "FetchRecords"), _only(MANAGER)),
+    },
     "grpc.health.v1.Health": dict.fromkeys(("Check", "List", "Watch"), Right(EVERYBODY)),
     "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": READS},
 }

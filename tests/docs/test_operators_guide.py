@@ -109,6 +109,7 @@ CALLS = {  # what the page says of a method for workers and the manager; the oth
     "Describe": "condition",
     "Archive": "archive versions",
     "Drill": "restore them for drills",
+    **dict.fromkeys(("Identify", "Promise", "Append", "AppendInParts", "FetchRecords"), "keep its journal on them"),
 }
 
 

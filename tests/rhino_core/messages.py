@@ -11,9 +11,9 @@ from google.protobuf.message_factory import GetMessageClass
 
 from rhino_core.errors import InvalidRequestError
 from rhino_core.rpc import rules
-from rhino_pb import archive_pb2, common_pb2, handover_pb2, peer_pb2, replication_pb2, sidecar_pb2
+from rhino_pb import archive_pb2, common_pb2, handover_pb2, peer_pb2, replication_pb2, sidecar_pb2, witness_pb2
 
-MODULES = (archive_pb2, common_pb2, peer_pb2, sidecar_pb2, replication_pb2, handover_pb2)
+MODULES = (archive_pb2, common_pb2, peer_pb2, sidecar_pb2, replication_pb2, handover_pb2, witness_pb2)
 CANDIDATES = ("w1", "1_a.changelog", "host:1", "0/5", "s3://bucket/a")
 HOSTILE_NAMES = ("../../x", "/etc/passwd", "a\x00b", "a\nb", "\x1b[2Jx", "name with blanks", "é", "x" * 300)
 Path = tuple[Any, ...]

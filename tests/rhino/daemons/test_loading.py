@@ -11,7 +11,7 @@ import pytest
 from rhino.daemons.loading import load
 from rhino_core.errors import InvalidSettingError
 from rhino_core.setting import MIB, declared
-from rhino_core.settings import ManagerSettings, SidecarSettings, without_settings
+from rhino_core.settings import ManagerSettings, SidecarSettings, addresses_of, without_settings
 
 DAEMONS = (SidecarSettings, ManagerSettings)
 PLACES = {"data_dir": "/data/rhino"}
@@ -170,3 +170,14 @@ def test_daemons_that_others_start_take_no_settings_from_the_environment() -> No
 )
 def test_a_manager_without_a_port_has_the_default_port(given: str, address: str) -> None:
     assert sidecar({}, {"RHINO_MANAGER": given}).manager == address
+
+
+def test_witnesses_have_worker_ids() -> None:
+    named = addresses_of("w1:7462,b=10.0.0.2:1,c=10.0.0.2:2")
+    assert named == {"w1:7462": "w1", "10.0.0.2:1": "b", "10.0.0.2:2": "c"}
+
+
+@pytest.mark.parametrize("text", ["w1:1,w2:1", "w1:1,w2:1,w1:1", "a=w1:1,a=w2:1,w3:1", "w1:1,w2,w3:1", "w1:1,,w3:1"])
+def test_witnesses_are_an_odd_number_of_different_sidecars(text: str) -> None:
+    with pytest.raises(InvalidSettingError, match="1, 3, 5 or another odd number of different sidecars"):
+        ManagerSettings(Path("/x"), witnesses=text)

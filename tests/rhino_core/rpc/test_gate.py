@@ -21,7 +21,7 @@ STRINGS = [(d, path) for d, path in ALL if path[-1].type == FieldDescriptor.TYPE
 NAMES = [(d, path) for d, path in STRINGS if isinstance(rule_of(path[-1]), rules.Name)]
 TEXTS = [(d, path) for d, path in STRINGS if isinstance(rule_of(path[-1]), rules.Text)]
 DOUBLES = [(d, path) for d, path in ALL if path[-1].type == FieldDescriptor.TYPE_DOUBLE]
-FREE = ("inbox_name", "location", "archive", "url", "path", "basis")  # file names and paths that others choose
+FREE = ("inbox_name", "location", "archive", "url", "path", "basis", "key")  # file names and paths that others choose
 NUMBERS = [
     (d, path) for d, path in ALL if isinstance(rule_of(path[-1]), rules.Number) and path[-1].type not in (8, 14, 1)
 ]

@@ -12,7 +12,7 @@ from rhino_core.security.audit import AuditLog
 from rhino_core.security.certificates import Authority, Material
 from rhino_core.security.identity import Identity, Role
 from rhino_core.security.transport import Expected, MutualTls, Transport
-from rhino_pb import handover_pb2_grpc, peer_pb2_grpc, replication_pb2, replication_pb2_grpc
+from rhino_pb import handover_pb2_grpc, peer_pb2_grpc, replication_pb2, replication_pb2_grpc, witness_pb2_grpc
 
 HOUR = dt.timedelta(hours=1)
 CLUSTER = "c"
@@ -72,6 +72,11 @@ async def serving(
     )
     servers[1].add(
         peer_pb2_grpc.add_PeerServicer_to_server, _unimplemented(peer_pb2_grpc.PeerServicer), "rhino.v1.Peer"
+    )
+    servers[1].add(
+        witness_pb2_grpc.add_WitnessServicer_to_server,
+        _unimplemented(witness_pb2_grpc.WitnessServicer),
+        "rhino.v1.Witness",
     )
     addresses = [f"127.0.0.1:{server.bind('127.0.0.1:0')}" for server in servers]
     try:

@@ -12,9 +12,9 @@ from grpc_reflection.v1alpha import reflection_pb2
 from rhino_core.errors import AccessDeniedError
 from rhino_core.security.identity import Identity, Role
 from rhino_core.security.rights import RIGHTS, check
-from rhino_pb import handover_pb2, peer_pb2, replication_pb2
+from rhino_pb import handover_pb2, peer_pb2, replication_pb2, witness_pb2
 
-FILES = (handover_pb2, peer_pb2, replication_pb2, health_pb2, reflection_pb2)
+FILES = (handover_pb2, peer_pb2, replication_pb2, witness_pb2, health_pb2, reflection_pb2)
 
 
 def methods() -> dict[str, MethodDescriptor]:

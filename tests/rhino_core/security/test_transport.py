@@ -27,6 +27,7 @@ REFUSED = grpc.StatusCode.PERMISSION_DENIED
 NO_CONNECTION = grpc.StatusCode.UNAVAILABLE
 INPUTS = {f"/{method.containing_service.full_name}/{method.name}": method.input_type for method in messages.methods()}
 R, H, P = "/rhino.v1.ReplicationManager/", "/rhino.v1.HandoverManager/", "/rhino.v1.Peer/"
+W = "/rhino.v1.Witness/"
 MANAGER, WORKER, DRIVER, OPERATOR, READER = Role.MANAGER, Role.WORKER, Role.DRIVER, Role.OPERATOR, Role.READER
 
 
@@ -68,7 +69,7 @@ def request_of(method: str, worker: str = "a") -> Any:
 
 
 def place(method: str, addresses: tuple[str, str]) -> tuple[str, Expected]:
-    return (addresses[1], THE_WORKER) if method.startswith(P) else (addresses[0], THE_MANAGER)
+    return (addresses[1], THE_WORKER) if method.startswith((P, W)) else (addresses[0], THE_MANAGER)
 
 
 WRONG_ROLES = [
@@ -91,6 +92,7 @@ WRONG_ROLES = [
     *((OPERATOR, f"{R}{name}") for name in ("Register", "Heartbeat", "ResolveGroup")),
     *((OPERATOR, f"{P}{name}") for name in ("OpenPush", "Fetch", "CheckVersions", "Archive")),
     (OPERATOR, f"{H}DriverSession"),
+    *((role, f"{W}{name}") for role in (WORKER, OPERATOR) for name in ("Promise", "Append", "FetchRecords")),
     *((MANAGER, method) for method in (f"{P}Fetch", f"{P}OpenPush", f"{H}ForgetJob", f"{R}Register")),
 ]
 

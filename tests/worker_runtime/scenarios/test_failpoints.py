@@ -61,6 +61,7 @@ def test_no_point_is_left_out() -> None:
     # tests/handover_manager/service/test_forget_crashes.py; tests/spark_connector/takeover/test_found.py
     # tests/query_evolution/modify/test_modifications.py; tests/query_evolution/client/test_new_checkpoints.py
     # tests/spark/test_supervise.py; tests/worker_runtime/archiving/test_uploading.py and test_s3.py
+    # tests/worker_runtime/services/test_witness.py
     others = (
         "journal.",
         "handover.",
@@ -71,6 +72,7 @@ def test_no_point_is_left_out() -> None:
         "modification.",
         "restart.",
         "archive.",
+        "store.witness.",
     )
     elsewhere = [name for name in failpoints.NAMES if name.startswith(others)]
     assert {*WRITER, *MEMBER, *SYNC, *FLUSH, *START, *FORGET, *elsewhere} == set(failpoints.NAMES)

@@ -65,7 +65,7 @@ class Ways:
     async def send(self, method: MethodDescriptor, *requests: bytes, patience_s: float = 5.0) -> grpc.StatusCode:
         """The code with which the call ends; OK also for a stream that goes on."""
         service = method.containing_service.name
-        channel: Any = {"Peer": self.peer, "Sidecar": self.local}.get(service, self.manager)
+        channel: Any = {"Peer": self.peer, "Witness": self.peer, "Sidecar": self.local}.get(service, self.manager)
         path = f"/{method.containing_service.full_name}/{method.name}"
         try:
             async with asyncio.timeout(patience_s):

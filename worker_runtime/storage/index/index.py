@@ -8,6 +8,7 @@ Keys (parts joined by `+` are separated by a NUL byte):
 - `g/<job>`: fences of forgotten jobs
 - `v/<store path>` + `<checkpoint id>`: versions 1 that had a snapshot
 - `n/<store path>` + `<version>`: the preceding version in long lineages (lineages.py)
+- `w/...`: the journal of the cluster's managers, if this is one of its witnesses (witnessed.py)
 - `m/<key>`: everything else
 
 Values are lists to which a newer Rhino may append; unknown items are ignored. Writes reach the operating system before
@@ -218,6 +219,18 @@ class Index(IndexReader):
 
     def put_metadata(self, key: str, value: str) -> None:
         self._put(key, f"m/{key}".encode(), value.encode())
+
+    # ------------------------------------------------------------ journal of the managers (witnessed.py)
+
+    def value(self, key: bytes) -> bytes | None:
+        return self._db.get(key)
+
+    def values(self, prefix: bytes) -> Iterator[tuple[str, bytes]]:
+        """Keys without the prefix, in order, and their values."""
+        return self._db.scan(prefix)
+
+    def write_batch(self, what: str, batch: WriteBatch) -> None:
+        self._write(what, lambda: self._db.write(batch))
 
     # ------------------------------------------------------------ writing
 

@@ -1,0 +1,1 @@
+"""The manager's journal on witnesses: a majority of passive acceptors keeps each record."""

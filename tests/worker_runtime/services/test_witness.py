@@ -1,0 +1,124 @@
+"""A real sidecar as a witness: its answers are on disk, also when it dies at once."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import grpc
+import pytest
+
+from rhino_core import failpoints
+from rhino_core.rpc import witnesses as convert
+from rhino_core.rpc.channel import aio_channel
+from rhino_core.rpc.parts import in_parts
+from rhino_core.witnesses.messages import ORIGIN, Append, Position, Record, Snapshot
+from rhino_pb import witness_pb2 as pb
+from rhino_pb import witness_pb2_grpc
+from tests.worker_runtime.cluster import Cluster, Process
+from tests.worker_runtime.support.sidecar import cluster
+
+__all__ = ["cluster"]
+POINTS = [name for name in failpoints.NAMES if name.startswith("store.witness.")]
+
+
+class Caller:
+    """A manager that calls one witness."""
+
+    def __init__(self, stub: witness_pb2_grpc.WitnessAsyncStub, name: str) -> None:
+        self._stub = stub
+        self.name = name
+
+    async def promise(self, generation: int, cluster: str = "c") -> pb.PromiseReply:
+        request = pb.PromiseRequest(witness=self.name, cluster=cluster, generation=generation, candidate="m")
+        return await self._stub.Promise(request, timeout=30)
+
+    async def append(self, generation: int, prev: Position, *records: Record, snapshot: Snapshot | None = None) -> int:
+        request = Append("c", generation, "m", prev, records, 0, 0.0, snapshot)
+        message = convert.append_to_pb(self.name, request)
+        if snapshot is None:
+            reply = await self._stub.Append(message, timeout=30)
+        else:
+            reply = await self._stub.AppendInParts(in_parts(pb.AppendPart(request=message)), timeout=30)
+        return reply.matched
+
+    async def fetch(self, after: int, generation: int) -> pb.FetchRecordsReply:
+        request = pb.FetchRecordsRequest(witness=self.name, cluster="c", after=after, generation=generation)
+        return await self._stub.FetchRecords(request, timeout=30)
+
+
+@asynccontextmanager
+async def called(process: Process) -> AsyncIterator[Caller]:
+    assert process.worker is not None
+    channel = aio_channel(process.worker.peer_address)
+    try:
+        stub = witness_pb2_grpc.WitnessStub(channel)
+        reply = await stub.Identify(pb.IdentifyRequest(), timeout=30, wait_for_ready=True)
+        yield Caller(stub, reply.witness)
+    finally:
+        await channel.close(None)
+
+
+async def test_a_witness_has_promises_and_records_after_kill_9(cluster: Cluster) -> None:
+    (a,) = await cluster.start("a")
+    records = [Record(5, {"k": b"v"}, ("x",)), Record(5, {"k": None})]
+    async with called(a) as caller:
+        assert (await caller.promise(5)).granted
+        assert await caller.append(5, ORIGIN, *records) == 2
+        name = caller.name
+    await a.end()
+    await a.start()
+    async with called(a) as caller:
+        assert caller.name == name
+        reply = await caller.promise(6)
+        assert convert.position_of(reply.last) == Position(5, 2)
+        fetched = await caller.fetch(0, 6)
+        assert list(map(convert.record_of, fetched.records)) == records
+        assert not (await caller.promise(5)).granted
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_a_witness_that_dies_while_it_writes_has_all_or_nothing(cluster: Cluster, point: str) -> None:
+    (a,) = await cluster.start("a")
+    await a.end()
+    await a.start(failpoints=f"{point}=kill")
+    async with called(a) as caller:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await caller.append(5, ORIGIN, Record(5, {"k": b"v"}))
+    assert a.process is not None
+    async with asyncio.timeout(60):
+        assert await a.process.wait() == -signal.SIGKILL
+    await a.start()
+    async with called(a) as caller:
+        after = point.endswith(".after")
+        reply = await caller.promise(6)
+        assert reply.last.index == (1 if after else 0)
+
+
+async def test_a_large_snapshot_comes_in_parts(cluster: Cluster) -> None:
+    (a,) = await cluster.start("a")
+    values = {f"k{number}": b"x" * 100_000 for number in range(60)}
+    async with called(a) as caller:
+        await caller.append(5, ORIGIN, Record(5, {"old": b"v"}))
+        last = Position(5, 70)
+        assert await caller.append(5, last, Record(5), snapshot=Snapshot(last, values, ("x",))) == 71
+    await a.end()
+    await a.start()
+    async with called(a) as caller:
+        await caller.promise(6)
+        fetched = await caller.fetch(0, 6)
+        assert {one.key: one.value for one in fetched.snapshot.values} == values
+        assert (fetched.after, len(fetched.records), list(fetched.snapshot.witnesses)) == (70, 1, ["x"])
+
+
+async def test_the_journal_of_another_cluster_and_another_witness_are_refused(cluster: Cluster) -> None:
+    (a,) = await cluster.start("a")
+    async with called(a) as caller:
+        await caller.promise(5)
+        with pytest.raises(grpc.aio.AioRpcError, match="keeps the journal of cluster c, and not of d"):
+            await caller.promise(6, cluster="d")
+        caller.name = "other"
+        with pytest.raises(grpc.aio.AioRpcError, match="and not other: it has lost its disk"):
+            await caller.promise(6)
