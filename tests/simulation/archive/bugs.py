@@ -91,11 +91,6 @@ def rounds_never_end(patch: Patch) -> None:
     patch.setattr(machine, "ROUND_S_MAX", 10 * DAY_S)
 
 
-def newest_is_never_looked_up_again(patch: Patch) -> None:
-    """A manager that hung believes that its newest batch is still there."""
-    patch.setattr(machine, "NEWEST_S_MAX", 10 * DAY_S)
-
-
 def claim_is_read_once(patch: Patch) -> None:
     """A manager reads at its first round only who may write."""
     original = Archiver._claim
@@ -200,7 +195,6 @@ BUGS = [
     damaged_manifest_has_no_packs,
     newest_is_deleted,
     rounds_never_end,
-    newest_is_never_looked_up_again,
     claim_is_read_once,
     stranger_writes,
     answers_to_any_round_count,
