@@ -32,9 +32,7 @@ async def require_claim(bucket: Bucket, job: str) -> None:
 
 
 def _gone(bucket: Bucket, job: str) -> UnavailableError:
-    return UnavailableError(
-        f"archive {bucket.url}: {_name(job)} is not there: is this the same archive, and is it mounted here?"
-    )
+    return UnavailableError(f"archive {bucket.url}: {_name(job)} is not there: is the archive mounted here?")
 
 
 async def claim(bucket: Bucket, job: str, cluster: str, *, force: bool = False, again: bool = False) -> None:

@@ -65,7 +65,7 @@ def cluster(folder: Path) -> Iterator[tuple[str, Path]]:
 @contextmanager
 def page(folder: Path, *arguments: str) -> Iterator[tuple[str, str]]:
     """`rhino ui`, ended by Ctrl-C. Yields its origin and token."""
-    command = [*RHINO, "ui", "--port", "0", *arguments]
+    command = ["env", "--default-signal=INT", *RHINO, "ui", "--port", "0", *arguments]  # CI may ignore it
     with (folder / "ui.err").open("w") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         assert process.stdout is not None

@@ -20,6 +20,7 @@ FINDS = {
     "rounds_never_end": 15,
     "claim_is_read_once": 8,
     "answers_to_any_round_count": 2,
+    "a_rewind_does_not_end_the_round": 105,
     "refused_groups_count_as_done": 18,
     "a_rewind_does_not_end_the_round": 31,
 }

@@ -38,7 +38,9 @@ private[spark] class RhinoDriverPlugin extends DriverPlugin {
     val runs = () => { listener.look(); StreamRun.running } // executors are looked at as often as queries
     session = new DriverSession(settings, locations, executors, hello,
       send => new QueryFollower(runs, locations, () => tasks.take(), provider, send))
-    guard = HeartbeatGuard(sc, conf, id => executors.usable.workerOf(id).fold[Standing](Standing.Usual)(session.standing))
+    def standing(id: String): Standing =
+      executors.usable.workerOf(id).fold[Standing](Standing.Usual)(session.standing)
+    guard = HeartbeatGuard(sc, conf, standing)
     Seq(listener, tasks, guard).foreach(Internals.listen(sc, _))
     session.open()
     guard.start()
