@@ -22,7 +22,6 @@ FINDS = {
     "answers_to_any_round_count": 2,
     "a_rewind_does_not_end_the_round": 105,
     "refused_groups_count_as_done": 18,
-    "a_rewind_does_not_end_the_round": 31,
 }
 
 
