@@ -1,4 +1,4 @@
-"""Who gets what from the page. The real server is asked in test_app.py."""
+"""The guard answers requests by their token, host and origin. test_app.py asks the real server."""
 
 from __future__ import annotations
 
