@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+from contextlib import suppress
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -336,7 +338,21 @@ def main() -> None:
         code = exit_codes.PIPE_CLOSED
     except (KeyboardInterrupt, typer.Abort):
         code = exit_codes.INTERRUPTED
-    sys.exit(code)
+    _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """Ends the process. The threads of obstore may want the interpreter a moment after the answer that they gave.
+
+    If it is being taken down, they abort the process, also after a success: PyO3/pyo3-async-runtimes#40. So it stays.
+    """
+    if "obstore" not in sys.modules:
+        sys.exit(code)
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # nobody reads it any more
+            stream.flush()
+    os._exit(code)
 
 
 def _run(invocation: Invocation) -> int:

@@ -6,6 +6,8 @@ import asyncio
 import builtins
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,26 @@ def test_a_query_that_has_just_begun_is_in_nobodys_way(archive: Planted) -> None
     }
     with pytest.raises(UnknownError, match="has no batch of query 'new'"):
         raise rhino("list", "--archive", url, "--job", "new").exception or AssertionError
+
+
+def test_the_process_ends_with_the_code_of_the_command(archive: Planted) -> None:
+    """A thread of obstore aborted one of four processes that ended right after its answer."""
+    program = """if True:
+        import asyncio, os, sys
+        from rhino.cli import main
+        from rhino_archive.bucket import Bucket
+
+        for _ in range(30):
+            child = os.fork()
+            if child == 0:
+                asyncio.run(Bucket(sys.argv[1]).get("job/writer"))
+                print("text", end="")
+                main._leave(3)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    """
+    command = [sys.executable, "-c", program, str(archive.folder)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["text3"] * 30, done.stderr
 
 
 def test_damage_is_named_and_the_exit_code_says_so(archive: Planted) -> None:
