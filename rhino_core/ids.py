@@ -267,6 +267,11 @@ def is_address(address: str) -> bool:
     return is_host(host) and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
 
 
+def are_addresses(text: str) -> bool:
+    """Whether the text has the form "host:port", or several of this form with commas between them."""
+    return all(map(is_address, text.split(",")))
+
+
 ALL_INTERFACES = ("0.0.0.0", "[::]", "::")  # hosts to listen on; nobody can connect to them
 
 
@@ -295,6 +300,11 @@ def with_port(address: str, port: int) -> str:
     """Returns the address with this port if it names only a host. Any other text stays as it is."""
     only_host = is_host(address) and (":" not in address or (address.startswith("[") and address.endswith("]")))
     return f"{address}:{port}" if only_host else address
+
+
+def with_ports(addresses: str, port: int) -> str:
+    """Like `with_port`, for addresses with commas between them."""
+    return ",".join(with_port(address.strip(), port) for address in addresses.split(","))
 
 
 def check_job(job: str) -> str:

@@ -37,6 +37,9 @@ FLAG = Rule("true or false")
 FOLDER = Rule("a folder", metavar="FOLDER")
 SOCKET = Rule("a path", metavar="PATH")
 ADDRESS = Rule('"host:port"', lambda value, settings: ids.is_address(value), "HOST:PORT")
+MANAGER = Rule(
+    '"host:port", or several with commas between them', lambda value, settings: ids.are_addresses(value), "HOST:PORT,..."
+)
 ADVERTISED = Rule(
     "a host that others can reach, or such a host with its port",
     lambda value, settings: not value or _can_be_reached(value),
@@ -190,6 +193,6 @@ def require(condition: bool, name: str, value: object, allowed: str) -> None:
         raise InvalidSettingError(f"setting {name} = {value!r}: must be {allowed}")
 
 
-def check_address(name: str, value: str) -> None:
-    """Raises InvalidSettingError unless `value` is "host:port" with a port from 0 to 65535."""
-    require(ids.is_address(value), name, value, ADDRESS.allowed)
+def check_manager(value: str) -> None:
+    """Raises InvalidSettingError unless `value` is one or several "host:port" with ports from 0 to 65535."""
+    require(ids.are_addresses(value), "manager", value, MANAGER.allowed)

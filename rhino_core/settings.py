@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from rhino_core.archive_url import is_archive
-from rhino_core.ids import ALL_INTERFACES, is_address, is_safe, with_port
+from rhino_core.ids import ALL_INTERFACES, is_address, is_safe, with_port, with_ports
 from rhino_core.setting import (
     ADDRESS,
+    MANAGER,
     ADVERTISED,
     ANY,
     FLAG,
@@ -170,7 +171,11 @@ class SidecarSettings:
     ] = ""
     socket: Annotated[Path, Setting("Unix socket for the executors of this node.", SOCKET)] = DEFAULT_SOCKET
     manager: Annotated[
-        str, Setting(f"Address of the manager. Without a port: {MANAGER_PORT}.", ADDRESS, also="RHINO_MANAGER")
+        str, Setting(
+            f"Address of the manager, or of all managers, with commas. Without a port: {MANAGER_PORT}.",
+            MANAGER,
+            also="RHINO_MANAGER",
+        ),
     ] = DEFAULT_MANAGER
     push_port: Annotated[
         int, Setting("Port for files from other sidecars, on the host of --listen. 0: a free port.", PORT)
@@ -299,7 +304,7 @@ class SidecarSettings:
     def complete(values: dict[str, Any], environment: Mapping[str, str], host_name: str) -> dict[str, Any]:
         """Returns the values with the machine-dependent defaults."""
         host = values.get("host") or environment.get("SPARK_LOCAL_IP") or host_name
-        named = {"manager": with_port(values["manager"], MANAGER_PORT)} if "manager" in values else {}
+        named = {"manager": with_ports(values["manager"], MANAGER_PORT)} if "manager" in values else {}
         return {"host": host, "worker_id": host, "listen": f"{host}:{SIDECAR_PORT}"} | values | named
 
 

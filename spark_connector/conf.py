@@ -6,7 +6,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rhino_core.setting import check_address, require
+from rhino_core.setting import check_manager, require
 from rhino_core.settings import DEFAULT_SOCKET
 from spark_connector.driver_certificate import tls_conf
 from spark_connector.jar import ensure_jar
@@ -163,7 +163,7 @@ def rhino_conf(
 ) -> dict[str, str]:
     """Returns settings for `SparkSession.builder.config(map=...)`.
 
-    `manager`: "host:port". For `local[*]` and notebooks without a manager, see `local_session`. `socket`: path of the
+    `manager`: "host:port", or several with commas between them. For `local[*]` and notebooks without a manager, see `local_session`. `socket`: path of the
     sidecar's socket on every node. "{host}" in it is replaced by the executor's host. `replication_factor`: number of
     secondary copies. `recovery`: whether to add the settings of `recovery_conf`. It changes timeouts and retries of the
     whole application. `integration`: "provider" (any checkpointLocation, all operators except transformWithState) or
@@ -231,6 +231,6 @@ def _classes(integration: str, jar: str | Path | None) -> dict[str, str]:
 
 
 def _check_places(manager: str, socket: str, integration: str) -> None:
-    check_address("manager", manager)
+    check_manager(manager)
     require(integration in PROVIDER_CLASSES, "integration", integration, " or ".join(map(repr, PROVIDER_CLASSES)))
     require(socket.startswith("/"), "socket", socket, "an absolute path")

@@ -23,10 +23,10 @@ def check_encoding(arguments: Iterable[str]) -> None:
 
 
 def manager_address(context: typer.Context, value: str) -> str:
-    """Returns the manager's address as "host:port". The port may be left out. The invocation notes the address."""
-    address = ids.with_port(value, MANAGER_PORT)
-    if not ids.is_address(address):
-        raise InvalidSettingError(f'--manager {value!r}: must be "host" or "host:port"')
+    """Returns "host:port", or several with commas. Ports may be left out. The invocation notes the address."""
+    address = ids.with_ports(value, MANAGER_PORT)
+    if not ids.are_addresses(address):
+        raise InvalidSettingError(f'--manager {value!r}: must be "host" or "host:port", or several with commas')
     if isinstance(context.obj, Invocation):
         context.obj.manager = address
     return address

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rhino.cli import exit_codes
 from rhino.cli.output import say, say_json_line
-from rhino.client.listener import describe_listener
+from rhino.client.listener import describe_listeners
 from rhino_core.errors import RemoteProtocolError, RhinoError, UnavailableError
 
 
@@ -26,7 +26,7 @@ class Invocation:
         """Reports the error on stderr, as `error: ...` or as a JSON object. Returns the exit code."""
         code, text = exit_codes.of_error(error), str(error)
         if self.manager and isinstance(error, UnavailableError | RemoteProtocolError) and self.manager in text:
-            found = describe_listener(self.manager)
+            found = describe_listeners(self.manager)
             if found:
                 code, text = exit_codes.UNREACHABLE, f"no Rhino manager at {self.manager}: {found}"
         self.report(type(error).__name__, text, code)

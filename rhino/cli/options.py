@@ -19,8 +19,8 @@ ManagerOption = Annotated[
     typer.Option(
         "--manager",
         envvar="RHINO_MANAGER",
-        metavar="HOST[:PORT]",
-        help=f"Address of the manager. Without a port: {MANAGER_PORT}.",
+        metavar="HOST[:PORT],...",
+        help=f"Address of the manager, or of all managers, with commas. Without a port: {MANAGER_PORT}.",
         callback=manager_address,
     ),
 ]

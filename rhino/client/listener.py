@@ -16,6 +16,15 @@ BODY_BYTES_MAX = 1_000_000
 MANAGER_SERVICE, PEER_SERVICE = "rhino.v1.HandoverManager", "rhino.v1.Peer"
 
 
+def describe_listeners(addresses: str) -> str:
+    """Describes the processes on one or several "host:port". Empty if one of them is a manager, or unknown."""
+    first, *others = addresses.split(",")
+    if not others:
+        return describe_listener(first)
+    found = {address: describe_listener(address) for address in (first, *others)}
+    return "; ".join(f"{address}: {text}" for address, text in found.items()) if all(found.values()) else ""
+
+
 def describe_listener(address: str) -> str:
     """Describes the process that listens on "host:port". Empty if it is a manager, or unknown."""
     host, _, port = address.rpartition(":")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import grpc
@@ -61,16 +63,42 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
+def several(address: str) -> bool:
+    return "," in address
+
+
+def _target(address: str) -> str:
+    """The address in the form of gRPC, which takes several ones only as numbers of one family."""
+    if not several(address):
+        return address
+    found: list[tuple[str, str]] = []
+    for one in address.split(","):
+        host, _, port = one.rpartition(":")
+        with suppress(OSError):  # the others may have an answer, and a list is resolved again
+            for family, *_, place in socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM):
+                if family == socket.AF_INET:
+                    found.append(("ipv4", f"{place[0]}:{port}"))
+                elif family == socket.AF_INET6:
+                    found.append(("ipv6", f"[{place[0]}]:{port}"))
+    for scheme in ("ipv4", "ipv6"):
+        if numbers := [number for kind, number in found if kind == scheme]:
+            return f"{scheme}:{','.join(dict.fromkeys(numbers))}"
+    return address.partition(",")[0]  # gRPC has the error, and resolves it again
+
+
 def aio_channel(address: str, transport: Transport = PLAIN, expected: Expected = THE_MANAGER) -> grpc.aio.Channel:
-    """Returns a channel to "host:port" or "unix:///path", with its own connection. A Unix socket is never encrypted."""
+    """Returns a channel to "host:port" or "unix:///path", with its own connection. A Unix socket is never encrypted.
+
+    With commas: to the first of several "host:port" that answers. Their names are resolved now.
+    """
     used = PLAIN if address.startswith("unix:") else transport
-    return used.channel(address, expected, MANAGER_OPTIONS if expected == THE_MANAGER else CHANNEL_OPTIONS)
+    return used.channel(_target(address), expected, MANAGER_OPTIONS if expected == THE_MANAGER else CHANNEL_OPTIONS)
 
 
 def sync_channel(address: str, transport: Transport = PLAIN, expected: Expected = THE_MANAGER) -> grpc.Channel:
     """Like `aio_channel`, for blocking callers."""
     used = PLAIN if address.startswith("unix:") else transport
-    return used.sync_channel(address, expected, MANAGER_OPTIONS if expected == THE_MANAGER else CHANNEL_OPTIONS)
+    return used.sync_channel(_target(address), expected, MANAGER_OPTIONS if expected == THE_MANAGER else CHANNEL_OPTIONS)
 
 
 def worker_channel(worker: Worker, transport: Transport) -> grpc.aio.Channel:
@@ -91,11 +119,16 @@ class RenewedChannel:
     def current(self) -> grpc.aio.Channel:
         """The channel for a new call."""
         if self._edition != (edition := self._transport.edition):
-            task = asyncio.create_task(self._channel.close(CALL_S_MAX), name="former channel")
-            self._former.add(task)
-            task.add_done_callback(self._former.discard)
-            self._edition, self._channel = edition, self._open_channel()
+            self._edition = edition
+            self.renew()
         return self._channel
+
+    def renew(self) -> None:
+        """Opens another channel for new calls."""
+        task = asyncio.create_task(self._channel.close(CALL_S_MAX), name="former channel")
+        self._former.add(task)
+        task.add_done_callback(self._former.discard)
+        self._channel = self._open_channel()
 
     async def close(self) -> None:
         """Ends all calls."""

@@ -112,6 +112,7 @@ _INCARNATION = Name(_LIFE, "<store uuid>/<boot id>")
 _HOST = Name(ids.is_host, "a host name or address, at most 255 characters")
 _HOST_OR_NONE = Name(ids.is_host, "a host name or address, at most 255 characters", may_be_empty=True)
 _ADDRESS = Name(ids.is_address, '"host:port"')
+_ADDRESSES = Name(ids.are_addresses, '"host:port", or several')
 _NODE = Name(_matches(r"[0-9]{1,9}/[0-9]{1,9}"), 'a virtual node, "<task group>/<partition>", e.g. "0/5"')
 _INBOX = Name(_inbox, "a plain file name inside the session's inbox")
 _LABEL = Text(256)
@@ -160,7 +161,8 @@ FIELDS: dict[str, Rule] = dict(
         _of(_HOST, "host"),
         _of(_HOST_OR_NONE, "ExecutorChanged.host DriverHello.host DesiredWorker.host driver_host"),
         _of(_LOCATION, "location"),
-        _of(_ADDRESS, "peer_address manager"),
+        _of(_ADDRESS, "peer_address"),
+        _of(_ADDRESSES, "manager"),
         _of(_FILE, "name references"),
         _of(_FILE_OR_NONE, "same_as"),
         _of(_INBOX, "inbox_name"),

@@ -19,7 +19,7 @@ from rhino_core import retry
 from rhino_core.descriptors import LogLimits
 from rhino_core.errors import AlreadyThereError, PreconditionError, RhinoError, UnavailableError, UnknownError
 from rhino_core.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreVersion, Worker
-from rhino_core.rpc.channel import CALL_S_MAX, RenewedChannel, call
+from rhino_core.rpc.channel import CALL_S_MAX, RenewedChannel, call, several
 from rhino_core.rpc.convert import (
     disk_to_pb,
     epoch_of,
@@ -293,6 +293,8 @@ class ManagerClient:
             finally:
                 self.connected = False
             await pauses.sleep()
+            if several(self.address):  # one of the names may have another address by now
+                self._channel.renew()
 
     async def _register(self) -> None:
         store, view = self._replication.store, self._replication.view

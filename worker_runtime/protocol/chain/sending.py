@@ -124,14 +124,18 @@ class Sending:
     def push_closure(self, entry: FileEntry) -> list[ev.Effect]:
         """Pushes the whole closure of a version to members that stored the file but cannot open the version.
 
-        Such a member lacks older files. It may have collected them before a late snapshot that names them arrived from
-        here. This worker is not a member of the group, and members catch up from members only, so nobody else would
-        send these files.
+        Such a member lacks older files. If this worker is not a member of the group, nobody else would send these
+        files: members catch up from members only, and may have collected them before a late snapshot that names them
+        arrived from here. A member sends them to whole members: it may have loaded them from the archive. Other members
+        are catching up.
         """
         group, out = self._groups.get(entry.store.group), self._outbox.get(key_of(entry))
-        if group is None or group.member(self._me.worker_id) is not None or out is None or entry.version is None:
+        if group is None or out is None or entry.version is None:
             return []
-        lacking = tuple(worker for worker in out.chain if out.delivery(worker) is Delivery.STORED)
+        member = group.member(self._me.worker_id) is not None
+        wanting = {incarnation_of(one.worker) for one in group.members if one.whole or not member}
+        stored = (worker for worker in out.chain if out.delivery(worker) is Delivery.STORED)
+        lacking = tuple(worker for worker in stored if incarnation_of(worker) in wanting)
         store = self._catalogue.store(entry.store)
         files = [file for name in store.closure(entry.version) or () if (file := store.get(name)) is not None]
         idle = sorted(

@@ -78,11 +78,12 @@ private[driver] class DriverSession(
   private def run(): Unit = {
     var pauseMs = FirstPauseMs
     while (!closed) {
-      try failed(converse())
+      try failed(converse(if (connection.several) 50 * pauseMs else Long.MaxValue))
       catch {
         case _: InterruptedException => closed = true
         case NonFatal(error) => failed(error)
       }
+      if (!closed) connection.elsewhere()
       pauseMs = if (connected) FirstPauseMs else math.min(pauseMs * 2, PauseMaxMs)
       connected = false
       if (!closed) Thread.sleep(pauseMs)
@@ -107,12 +108,12 @@ private[driver] class DriverSession(
       "is back")
   }
 
-  /** Runs one stream, from hello until its end. Returns why it has ended. */
-  private def converse(): Throwable = {
+  /** Runs one stream, from hello until its end. Returns why it has ended. Another address may have the leader. */
+  private def converse(patienceMs: Long): Throwable = {
     val channel = connection.current()
     channel.resetConnectBackoff() // the channel's own pause grows to minutes; `run` has its own
     val stream = new ManagerStream(channel, hello :+ ("former_token" -> token), obey)
-    try stream.welcome().foreach { its =>
+    try stream.welcome(patienceMs).foreach { its =>
       token = its.string("token")
       queries.archived = its.bool("archives")
       lost.compareAndSet(None, Some(Set.empty)) // else a command was faster

@@ -17,9 +17,13 @@ import rhino.spark.settings.Settings
 
 /**
  * The connection to the manager. With `spark.rhino.tls.dir` it is TLS with certificates on both sides, and who answers
- * must have the name of a manager of the same cluster, whatever its host. New files count for the next stream.
+ * must have the name of a manager of the same cluster, whatever its host. New files count for the next stream. Of
+ * several addresses one is used until `elsewhere`.
  */
 private[spark] class ManagerChannel(settings: Settings) extends Logging {
+  private val addresses = settings.manager.split(",")
+  val several: Boolean = addresses.length > 1
+  private var used = 0 // index in addresses
   private var channel: ManagedChannel = _
   private var written: Seq[Long] = Nil // times of the files that the channel uses
 
@@ -47,15 +51,22 @@ private[spark] class ManagerChannel(settings: Settings) extends Logging {
     channel
   }
 
-  def close(): Unit = if (channel != null) channel.shutdown()
+  /** The next stream goes to the next address, if there are several: a standby does not listen before it leads. */
+  def elsewhere(): Unit = if (several) {
+    used = (used + 1) % addresses.length
+    closeNow()
+    channel = null
+  }
 
-  def closeNow(): Unit = if (channel != null) channel.shutdownNow()
+  def close(): Unit = Option(channel).foreach(_.shutdown())
+
+  def closeNow(): Unit = Option(channel).foreach(_.shutdownNow())
 
   private def files: Seq[Path] =
     settings.tlsDir.toSeq.flatMap(folder => ManagerChannel.FileNames.map(Paths.get(folder, _)))
 
   private def open(): ManagedChannel = {
-    val builder = Grpc.newChannelBuilder(settings.manager, credentials)
+    val builder = Grpc.newChannelBuilder(addresses(used), credentials)
     settings.tlsDir.foreach(folder => builder.overrideAuthority(TlsIdentity.managerName(Paths.get(folder, "tls.crt"))))
     builder.keepAliveTime(10, TimeUnit.SECONDS) // gRPC raises shorter intervals to this one
     builder.keepAliveTimeout(2, TimeUnit.SECONDS)

@@ -1,7 +1,7 @@
 package rhino.spark.driver
 
 import java.io.EOFException
-import java.util.concurrent.{CompletableFuture, ExecutionException}
+import java.util.concurrent.{CompletableFuture, ExecutionException, TimeUnit, TimeoutException}
 
 import org.sparkproject.connect.grpc.{CallOptions, ManagedChannel}
 import org.sparkproject.connect.grpc.stub.{ClientCalls, StreamObserver}
@@ -30,10 +30,15 @@ private[driver] class ManagerStream(channel: ManagedChannel, hello: Seq[(String,
 
   /**
    * Waits until the manager accepts this driver. Returns its DriverWelcome, or None if the stream has ended instead.
+   *
+   * @param patienceMs ends the stream without a welcome
    */
-  def welcome(): Option[Message] =
-    try Some(welcomed.get())
-    catch { case _: ExecutionException => None }
+  def welcome(patienceMs: Long): Option[Message] =
+    try Some(welcomed.get(patienceMs, TimeUnit.MILLISECONDS))
+    catch {
+      case _: ExecutionException => None
+      case error: TimeoutException => events.onError(error); None
+    }
 
   def hasEnded: Boolean = ended.isDone
 

@@ -63,7 +63,9 @@ private[rhino] object Settings {
       }
     }
     val manager = conf.get(Manager, "")
-    if (!manager.matches(".+:\\d{1,5}")) refuse(Manager, manager, "\"host:port\" of a running `rhino manager`")
+    if (!manager.split(",", -1).forall(_.matches(".+:\\d{1,5}"))) {
+      refuse(Manager, manager, "\"host:port\" of a running `rhino manager`, or several with commas between them")
+    }
     val factor = number(conf, ReplicationFactor, 1, "a whole number, 0 or more")(v => v >= 0 && v.isWhole).toInt
     val copies = number(conf, MinCopies, 0, s"a whole number from 1 to replicationFactor + 1 = ${factor + 1}")(
       v => v.isWhole && v <= factor + 1 && (v >= 1 || !conf.contains(MinCopies))).toInt

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rhino_core.errors import CopiesTimeoutError
 from rhino_core.ids import Epoch, FileEntry, Lane
 from tests.worker_runtime.scenario import GROUP, STORE, changelog, group, snapshot, sst, worker
-from tests.worker_runtime.support.machine import B, Rig, only, owner
+from tests.worker_runtime.support.machine import B, C, Rig, only, owner
 from worker_runtime.protocol import events as ev
 
 PATIENCE_S = 60.0
@@ -103,6 +103,19 @@ def test_new_copies_and_what_members_fetch_are_progress() -> None:
     assert not answers(rig, after_s=59)
     rig.ack(changelog(1), 1, B)
     assert answers(rig, after_s=1)
+
+
+def test_whole_members_get_what_the_owner_has_loaded_from_the_archive() -> None:
+    """Nobody has pushed the base of the new version. B catches up, so it fetches the base."""
+    rig = owner("abc")
+    rig.adopt(group(2, "abc", whole="ac", required=2))
+    rig.stored(changelog(1))
+    rig.commit(changelog(2))
+    rig.ack(changelog(2), 2, B, holds=False)
+    rig.ack(changelog(2), 2, C, holds=False)
+    rig.now += 1
+    offers = only(rig.do(ev.Tick()), ev.OfferFile)
+    assert [(offer.to.worker_id, offer.entry.name, offer.chain) for offer in offers] == [("c", changelog(1).name, ())]
 
 
 # ---------------------------------------------------------------- what was given up
