@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from rhino.testing import rhino_daemons, session, spark_daemons
 from rhino.testing.conf import rhino_settings, spark_settings, stock_settings
+from rhino.testing.managers import Managers, free_port
 from rhino.testing.network import Loopback, Network
 from rhino.testing.process import ClusterError, Process, kill_pid
 from rhino.testing.reaper import Reaper
@@ -75,7 +76,6 @@ class LocalCluster:
         self.folder = Path(folder).resolve()
         self.log_dir = self.folder / "logs"
         self.shape = shape or ClusterShape()
-        self.manager = ""  # host:port
         self.workers: list[LocalWorker] = []
         self.network = network or Loopback()
         self._count = workers
@@ -87,8 +87,9 @@ class LocalCluster:
         self._processes: list[Process] = []
         self._reaper: Reaper | None = None
         self._sockets: Path | None = None
-        self._manager: Process | None = None
-        self._manager_killed = False
+        self._managers = Managers(self.network.center, self.shape.managers, self._start_manager) if rhino else None
+        several = self._managers is not None and self._managers.several  # then witnesses need their addresses
+        self._ports = [free_port(self.network.center) if several else 0 for _ in range(workers)]
 
     # ---- start and stop
 
@@ -117,8 +118,8 @@ class LocalCluster:
         center = self.network.center
         master = self._own(spark_daemons.start_master(center, log_dir=self.log_dir, reaper=self._reaper))
         sidecars: list[Process | None] = [None] * self._count
-        if self._rhino:
-            self._start_manager(listen=f"{center}:0", bootstrap=True)
+        if self._managers is not None:
+            self._managers.begin()
             sidecars = [self._start_sidecar(i) for i in range(self._count)]
         self._master = spark_daemons.wait_master(master)
         for i in range(self._count):
@@ -154,10 +155,9 @@ class LocalCluster:
         """Raises ClusterError with the name of an unexpectedly ended process."""
         killed = {id(p) for w in self.workers if w.killed for p in (w.spark, w.sidecar)}
         killed |= {id(w.sidecar) for w in self.workers if w.sidecar_killed}
-        if self._manager_killed:
-            killed.add(id(self._manager))
         for process in self._processes:
-            if not process.running and id(process) not in killed:
+            managed = self._managers is not None and self._managers.may_have_ended(process)
+            if not process.running and id(process) not in killed and not managed:
                 raise ClusterError(f"{process.name} has ended by itself{process.tail()}")
 
     # ---- use
@@ -173,8 +173,14 @@ class LocalCluster:
         return self._master.url
 
     @property
+    def manager(self) -> str:
+        """ "host:port" of the manager, or several with commas between them. Empty without Rhino."""
+        return self._managers.address if self._managers else ""
+
+    @property
     def manager_pid(self) -> int:
-        return self._manager_process().pid
+        """Of the manager that leads."""
+        return self._all_managers().leader.pid
 
     @property
     def socket(self) -> str:
@@ -253,17 +259,12 @@ class LocalCluster:
             self._wait_registered(worker, master)
 
     def kill_manager(self) -> None:
-        """kill -9 of the manager. See `restart_manager`."""
-        self._manager_process().kill()
-        self._manager_killed = True
+        """kill -9 of the manager that leads. See `restart_manager`."""
+        self._all_managers().kill()
 
     def restart_manager(self) -> None:
-        """kill -9 of the manager if it runs, then starts a new one on its journal and address and waits for it."""
-        manager = self._manager_process()
-        manager.kill()
-        self._processes.remove(manager)
-        self._start_manager(listen=self.manager, bootstrap=False)
-        self._manager_killed = False
+        """Starts the killed manager again, or kills and starts the one that leads. If it is the only one, waits."""
+        self._all_managers().restart()
 
     # ---- internal
 
@@ -276,26 +277,30 @@ class LocalCluster:
         self._processes.append(process)
         return process
 
-    def _start_manager(self, *, listen: str, bootstrap: bool) -> None:
+    def _start_manager(self, number: int, listen: str, bootstrap: bool) -> Process:
         assert self._reaper is not None
-        self._manager = self._own(
+        name = f"-{number}" if number else ""
+        witnesses = [f"{worker_id(i)}={self.network.host(i)}:{port}" for i, port in enumerate(self._ports) if port]
+        if witnesses:  # an odd number of them
+            witnesses = ["--witnesses", ",".join(witnesses[: (len(witnesses) - 1) // 2 * 2 + 1])]
+        return self._own(
             rhino_daemons.start_manager(
-                self.folder / "manager",
+                self.folder / f"manager{name}",
+                name=f"rhino-manager{name}",
                 log_dir=self.log_dir,
                 reaper=self._reaper,
                 listen=listen,
                 bootstrap=bootstrap,
                 cluster_key=self.cluster_key,
                 failpoints=self._manager_failpoints,
-                options=("--adaptation", self.shape.adaptation, *self.shape.manager_options),
+                options=("--adaptation", self.shape.adaptation, *witnesses, *self.shape.manager_options),
             )
         )
-        self.manager = rhino_daemons.wait_manager(self._manager)
 
-    def _manager_process(self) -> Process:
-        if self._manager is None:
+    def _all_managers(self) -> Managers:
+        if self._managers is None:
             raise ClusterError("this cluster has no manager")
-        return self._manager
+        return self._managers
 
     def _sidecar(self, index: int) -> Process:
         sidecar = self.workers[index].sidecar
@@ -312,7 +317,7 @@ class LocalCluster:
         settings = SidecarSettings(
             worker_id=worker_id(index),
             host=self._sidecar_host.replace("{host}", host),
-            listen=f"{host}:0",
+            listen=f"{host}:{self._ports[index]}",
             data_dir=self.worker_folder(index) / "rhino",
             socket=socket,
             manager=self.manager,
@@ -341,6 +346,8 @@ class LocalCluster:
         )
 
     def _wait_ready(self, master: spark_daemons.Master) -> None:
+        if self._managers is not None:
+            self._managers.wait()
         for worker in self.workers:
             if worker.sidecar is not None:
                 worker.peer_address = rhino_daemons.wait_sidecar(worker.sidecar)

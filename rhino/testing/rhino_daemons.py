@@ -46,7 +46,7 @@ def _start(
     return Process(name, on_host(command), log_dir=log_dir, env=env, reaper=reaper)
 
 
-def _announced(process: Process, service: str) -> dict[str, str] | None:
+def announced(process: Process, service: str) -> dict[str, str] | None:
     """Returns the readiness line, one JSON object on standard output; None if it is not there yet."""
     for line in reversed(process.lines()):
         if line.startswith("{"):
@@ -63,6 +63,7 @@ def _serving(address: str, expected: Expected) -> bool | None:
 def start_manager(
     data_dir: Path,
     *,
+    name: str = "rhino-manager",
     log_dir: Path,
     reaper: Reaper,
     listen: str = "127.0.0.1:0",
@@ -80,12 +81,12 @@ def start_manager(
         arguments.append("--bootstrap")
     if cluster_key:
         arguments += ["--cluster-key", cluster_key]
-    return _start("rhino-manager", arguments, log_dir=log_dir, reaper=reaper, failpoints=failpoints)
+    return _start(name, arguments, log_dir=log_dir, reaper=reaper, failpoints=failpoints)
 
 
 def wait_manager(process: Process) -> str:
     """Waits until the manager's health service reports SERVING. Returns its address."""
-    line = process.wait_for("readiness line", lambda: _announced(process, "manager"), timeout_s=START_TIMEOUT_S)
+    line = process.wait_for("readiness line", lambda: announced(process, "manager"), timeout_s=START_TIMEOUT_S)
     address = line["address"]
     process.wait_for("healthy answer", partial(_serving, address, THE_MANAGER), timeout_s=START_TIMEOUT_S)
     return address
@@ -111,7 +112,7 @@ def start_sidecar(
 
 def wait_sidecar(process: Process) -> str:
     """Waits until the sidecar serves. Returns its peer address."""
-    line = process.wait_for("readiness line", lambda: _announced(process, "sidecar"), timeout_s=START_TIMEOUT_S)
+    line = process.wait_for("readiness line", lambda: announced(process, "sidecar"), timeout_s=START_TIMEOUT_S)
     expected = Expected(Role.WORKER, line["worker_id"])
     for address in (f"unix://{line['socket']}", line["peer_address"]):
         answers = partial(_serving, address, expected)

@@ -10,7 +10,7 @@ class ClusterShape:
     """Sizes of a local cluster, and the mode of its adaptation (`rhino manager --adaptation`).
 
     `applications`: so many have executors at a time, one each on every worker. `manager_options`: further options of
-    `rhino manager`, as one types them.
+    `rhino manager`, as one types them. `managers`: of several, one leads, and sidecars keep their journal.
     """
 
     worker_cores: int = 2  # concurrent tasks of an application on each worker
@@ -19,3 +19,4 @@ class ClusterShape:
     adaptation: str = "observe"
     manager_options: tuple[str, ...] = ()
     applications: int = 1
+    managers: int = 1

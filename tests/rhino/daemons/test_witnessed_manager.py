@@ -25,13 +25,14 @@ TAKEN_OVER_S = 20.0  # on a busy machine
 
 
 class Stage:
-    """Three sidecars, and managers that all listen at one address: the one that leads."""
+    """Three sidecars, and the managers m1 and m2. Sidecars and commands have the addresses of both."""
 
     def __init__(self, folder: Path, reaper: Reaper, cluster_key: str) -> None:
         self.folder = folder
         self._reaper = reaper
         self._key = cluster_key
-        self.address = f"127.0.0.1:{free_port()}"
+        self.managers = {name: f"127.0.0.1:{free_port()}" for name in ("m1", "m2")}
+        self.address = ",".join(self.managers.values())
         self.ports = {name: free_port() for name in "abc"}
         self.processes: list[Process] = []
 
@@ -55,9 +56,10 @@ class Stage:
     def manager(self, name: str, *options: str, bootstrap: bool = False) -> Process:
         process = start_manager(
             self.folder / name,
+            name=name,
             log_dir=self.folder,
             reaper=self._reaper,
-            listen=self.address,
+            listen=self.managers[name],
             bootstrap=bootstrap,
             cluster_key=self._key,
             options=("--witnesses", self.witnesses, "--witness-lease-s", str(LEASE_S), *options),
