@@ -6,9 +6,11 @@ import argparse
 import logging
 import shutil
 import signal
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from examples.demo.picture import draw
 from examples.demo.report import Kill, Observations, make_report, problems, recovery_prepares, show
 from rhino import Handover, HandoverClient, Phase
 from rhino.client.overview import JobView, fetch_overview
+from rhino.page.serving import Page, PageSettings
 from rhino.testing import LocalCluster
 from rhino.testing.choices import handover_choice, kill_facts
 from rhino.testing.describe import PrepareFacts, SidecarFacts, describe
@@ -50,6 +53,7 @@ class Options:
     workers: int
     out: Path
     keep: bool
+    stay: bool
 
     @property
     def work(self) -> Path:
@@ -73,12 +77,13 @@ def parse(argv: Sequence[str]) -> Options:
     parser.add_argument("--workers", type=int, default=3, help="at least 3: one of them is killed")
     parser.add_argument("--out", type=Path, default=Path("build/demo"), help="folder of report.json and latency.png")
     parser.add_argument("--keep", action="store_true", help="keep data and logs in <out>/rhino-demo-work")
+    parser.add_argument("--stay", action="store_true", help="then let a query count on until Ctrl-C, for the page")
     found = parser.parse_args(argv)
     for name, least in (("events", 4), ("batches", 20), ("workers", 3)):
         if getattr(found, name) < least:
             parser.error(f"--{name} must be {least} or more")
     load = query.Workload(persons=-(-found.events // 4), batches=found.batches)
-    return Options(load, found.workers, found.out, found.keep)
+    return Options(load, found.workers, found.out, found.keep, found.stay)
 
 
 class Demo:
@@ -200,14 +205,49 @@ def carry_out(options: Options, console: Console) -> list[str]:
         starting = progress.add_task(f"starting a cluster of {options.workers} workers", total=None)
         with LocalCluster(options.work, workers=options.workers) as cluster:
             console.print(f"  manager at {cluster.manager}: rhino status --manager {cluster.manager}")
-            spark = cluster.session("Rhino demo", SESSION_CONF)
-            progress.remove_task(starting)
-            seen = Demo(options, cluster, options.work.resolve(), progress).run(spark)
+            with page(cluster.manager) as address:
+                console.print(f"  page at {address}", highlight=False, soft_wrap=True)
+                spark = cluster.session("Rhino demo", SESSION_CONF)
+                progress.remove_task(starting)
+                seen = Demo(options, cluster, options.work.resolve(), progress).run(spark)
+                found = written(seen, options)
+                if options.stay and not found:
+                    progress.stop()
+                    stay(spark, options, console)
+    return found
+
+
+def written(seen: Observations, options: Options) -> list[str]:
+    """Writes and shows the results. Returns the problems."""
     report = make_report(seen)
     report.write(options.report)
     draw(options.picture, seen.batches, seen.handover, seen.kill)
     show(report, Console())
     return problems(seen)
+
+
+@contextmanager
+def page(manager: str) -> Iterator[str]:
+    """Serves the page of the cluster. Yields its address."""
+    served = Page(PageSettings(manager, "127.0.0.1", port=0, interval_s=2.0))
+    thread = threading.Thread(target=served.run, name="page")
+    thread.start()
+    try:
+        yield served.address
+    finally:
+        served.server.should_exit = True
+        thread.join()
+
+
+def stay(spark: SparkSession, options: Options, console: Console) -> None:
+    """Runs a small query until Ctrl-C."""
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1000).load()
+    counts = rows.selectExpr("value % 100 as k").groupBy("k").count()
+    writer = counts.writeStream.queryName("counts").outputMode("update").format("noop")
+    located = writer.option("checkpointLocation", str(options.work / "counts")).trigger(processingTime="1 second")
+    console.print("the query `counts` runs until Ctrl-C: look at it on the page, and move it")
+    with suppress(KeyboardInterrupt):
+        located.start().awaitTermination()
 
 
 def main(argv: Sequence[str]) -> int:

@@ -317,7 +317,7 @@ class LocalCluster:
         settings = SidecarSettings(
             worker_id=worker_id(index),
             host=self._sidecar_host.replace("{host}", host),
-            listen=f"{host}:{self._ports[index]}",
+            listen=f"{host}:{self._ports[index] if index < len(self._ports) else 0}",
             data_dir=self.worker_folder(index) / "rhino",
             socket=socket,
             manager=self.manager,

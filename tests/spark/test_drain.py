@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +32,8 @@ def own_cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def spark(own_cluster: LocalCluster) -> Iterator[SparkSession]:
-    session = own_cluster.session("drain", {"spark.sql.shuffle.partitions": str(PARTITIONS)})
+    shown = {"spark.ui.enabled": "true", "spark.ui.port": "0"}
+    session = own_cluster.session("drain", {"spark.sql.shuffle.partitions": str(PARTITIONS)} | shown)
     yield session
     session.stop()
 
@@ -51,6 +55,22 @@ def nothing_needs(cluster: LocalCluster, worker: str, *, ran_there: bool = False
         assert len(whole) >= 2, group
 
 
+def the_driver_shows_it(spark: SparkSession, cluster: LocalCluster, worker: str, moved: int) -> None:
+    """In a tab of Spark's page, and among its metrics."""
+    page = spark.sparkContext.uiWebUrl
+    with urllib.request.urlopen(f"{page}/rhino/", timeout=30) as answer:
+        tab = answer.read().decode()
+    assert f"The manager at {cluster.manager} is connected." in tab
+    rows = re.findall(r"<tr>\s*<td>(.*?)</td>\s*<td>(.*?)</td>", tab)
+    assert {query for query, _ in rows} == {NAME}
+    assert {its for _, its in rows} == {one.worker_id for one in cluster.workers} - {worker}
+    with urllib.request.urlopen(f"{page}/metrics/json/", timeout=30) as answer:
+        metrics = json.load(answer)
+    (connected,) = (its["value"] for name, its in metrics["gauges"].items() if name.endswith("managerConnected"))
+    (count,) = (its["count"] for name, its in metrics["counters"].items() if name.endswith("virtualNodesMoved"))
+    assert (connected, count) == (1, moved)
+
+
 def test_a_drained_worker_is_killed_and_nobody_notices(
     own_cluster: LocalCluster, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -68,6 +88,7 @@ def test_a_drained_worker_is_killed_and_nobody_notices(
     assert ended.measured is not None
     epochs = [epoch for step in ended.steps for epoch in step.configuration_epochs.values()]
     assert epochs == sorted(set(epochs)), "each step has its own"
+    the_driver_shows_it(spark, own_cluster, worker, count)
     since = run.logged()
     own_cluster.kill_worker(int(worker.removeprefix("worker-")))
     run.advance(running, 4)

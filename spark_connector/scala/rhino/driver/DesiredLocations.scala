@@ -3,6 +3,8 @@ package rhino.spark.driver
 import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 
+import com.codahale.metrics.Counter
+
 import scala.collection.mutable
 import scala.util.hashing.MurmurHash3
 
@@ -30,6 +32,9 @@ private[spark] class DesiredLocations(active: () => Seq[QueryRun], executors: Ex
   private val divided = new ConcurrentHashMap[String, Divided]()
   private val runs = new ConcurrentHashMap[UUID, Run]()
 
+  /** Virtual nodes that got another worker in a newer map: handovers, and losses of workers. */
+  val moved = new Counter
+
   def runEnded(runId: UUID): Unit = runs.remove(runId)
 
   /** Applies a DesiredLocations message, unless a newer one is known. */
@@ -39,7 +44,22 @@ private[spark] class DesiredLocations(active: () => Seq[QueryRun], executors: Ex
       (l.int("task_group"), l.int("partition")) -> l.ints("worker_indexes").map(table)
     }
     val next = Desired(message.long("generation"), message.long("configuration_epoch"), workers.toMap)
-    desired.merge(message.string("job"), next, (known, newer) => if (newer.isOlderThan(known)) known else newer)
+    desired.merge(message.string("job"), next, (known, newer) =>
+      if (newer.isOlderThan(known)) known
+      else {
+        moved.inc(newer.workers.count { case (node, its) => known.workers.get(node).exists(_.headOption != its.headOption) })
+        newer
+      })
+  }
+
+  /** The first desired worker of the virtual nodes of a query, and its executors. */
+  def places(job: String): Seq[Place] = Option(desired.get(job)).toSeq.flatMap { map =>
+    val usable = executors.usable
+    val nodes = map.workers.toSeq.flatMap { case (node, workers) => workers.headOption.map(_ -> node) }
+    nodes.groupMap(_._1)(_._2).toSeq.sortBy(_._1.id).map { case (worker, its) =>
+      val names = its.sorted.map { case (group, partition) => s"$group/$partition" }
+      Place(worker.id, worker.host, usable.on(worker).toSeq.sorted, names)
+    }
   }
 
   /** The manager's generation and the configuration epoch of the current map. */
@@ -101,6 +121,9 @@ private[spark] class DesiredLocations(active: () => Seq[QueryRun], executors: Ex
     Divided(map, usable, executor)
   }
 }
+
+/** Where virtual nodes of a query (`nodes`) are, or will be with the next batch. */
+private[driver] case class Place(worker: String, host: String, executors: Seq[String], nodes: Seq[String])
 
 /** Divides the virtual nodes of a worker among its executors. */
 private[spark] object Division {

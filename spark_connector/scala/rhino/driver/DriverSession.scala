@@ -34,7 +34,7 @@ private[driver] class DriverSession(
   private val opened = new CompletableFuture[Unit]()
   @volatile private var token = "" // of the newest session; the next session presents it to replace that one
   @volatile private var lastFailure: Throwable = _ // of the attempts to connect
-  private var connected = false // used by the session's thread only: the present stream was welcomed
+  @volatile private var connected = false // written by the session's thread only: the present stream was welcomed
   private val lost = new AtomicReference(Option.empty[Set[String]]) // workers, as the manager says; None: there is none
   @volatile private var closed = false
   private val thread = new Thread(() => run(), "rhino-driver-session")
@@ -52,6 +52,8 @@ private[driver] class DriverSession(
     }
     queries.start()
   }
+
+  def isConnected: Boolean = connected
 
   /** What the manager says of a worker. */
   def standing(worker: String): Standing = lost.get match {

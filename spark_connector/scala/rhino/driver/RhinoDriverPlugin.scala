@@ -44,11 +44,15 @@ private[spark] class RhinoDriverPlugin extends DriverPlugin {
     Seq(listener, tasks, guard).foreach(Internals.listen(sc, _))
     session.open()
     guard.start()
+    DriverView.addTab(sc, settings.manager, session, locations)
     Restarts.start()
     val places = () => executors.usable.all.map(executor => (executor.host, executor.id))
     DriverExtension.all.foreach(_.start(places))
     Collections.emptyMap()
   }
+
+  override def registerMetrics(appId: String, plugin: PluginContext): Unit =
+    DriverView.register(plugin.metricRegistry, session, locations)
 
   /** The answer confirms the report: without it, the executor reports again. */
   override def receive(message: Any): AnyRef = {

@@ -1,0 +1,68 @@
+"""What is lost in the scene, and how each comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from rhino.testing.elastic import ElasticCluster
+from rhino.testing.process import Process
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """`happens` returns once it has happened, `comes_back` once the process runs again."""
+
+    name: str
+    happens: Callable[[], object]
+    comes_back: Callable[[], None]
+
+
+class Drivers:
+    """The driver that runs the query, and a standby. `start(standby)` starts an application."""
+
+    def __init__(self, start: Callable[[bool], Process]) -> None:
+        self._start = start
+        self.running, self.standby = start(False), start(True)
+
+    def ready(self) -> bool:
+        """Whether the standby has rehearsed."""
+        return "rehearsed" in self.standby.text()
+
+    def kill(self) -> None:
+        self.running.kill()
+        self.running = self.standby
+
+    def another(self) -> None:
+        self.standby = self._start(True)
+
+    def stop(self) -> None:
+        """The standby first: it cannot know why the other one ends."""
+        for process in (self.standby, self.running):
+            process.kill()
+
+
+def losses(cluster: ElasticCluster, drivers: Drivers) -> list[Loss]:
+    """One of each kind, in the order of the scene."""
+
+    def silent() -> None:
+        """The node answers nobody, and closes no connection."""
+        for pid in cluster.workers[2].pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+
+    def silent_node_is_replaced() -> None:
+        cluster.kill_worker(2)
+        cluster.restart_worker(2)
+
+    return [
+        Loss("kill -9 of a worker", partial(cluster.kill_worker, 0), lambda: cluster.restart_worker(0)),
+        Loss("kill -9 of the leading manager", cluster.kill_manager, cluster.restart_manager),
+        Loss("kill -9 of the driver", drivers.kill, drivers.another),
+        Loss("a worker is decommissioned", lambda: cluster.remove_worker(1), lambda: cluster.restart_worker(1)),
+        Loss("a node falls silent", silent, silent_node_is_replaced),
+    ]
