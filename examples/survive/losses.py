@@ -12,11 +12,14 @@ from functools import partial
 from rhino.testing.elastic import ElasticCluster
 from rhino.testing.process import Process
 
+KINDS = ("worker", "manager", "driver", "notice", "silence")
+
 
 @dataclass(frozen=True, slots=True)
 class Loss:
     """`happens` returns once it has happened, `comes_back` once the process runs again."""
 
+    kind: str  # of KINDS
     name: str
     happens: Callable[[], object]
     comes_back: Callable[[], None]
@@ -49,6 +52,9 @@ class Drivers:
 def losses(cluster: ElasticCluster, drivers: Drivers) -> list[Loss]:
     """One of each kind, in the order of the scene."""
 
+    def notice() -> None:
+        cluster.remove_worker(1)
+
     def silent() -> None:
         """The node answers nobody, and closes no connection."""
         for pid in cluster.workers[2].pids():
@@ -60,9 +66,9 @@ def losses(cluster: ElasticCluster, drivers: Drivers) -> list[Loss]:
         cluster.restart_worker(2)
 
     return [
-        Loss("kill -9 of a worker", partial(cluster.kill_worker, 0), lambda: cluster.restart_worker(0)),
-        Loss("kill -9 of the leading manager", cluster.kill_manager, cluster.restart_manager),
-        Loss("kill -9 of the driver", drivers.kill, drivers.another),
-        Loss("a worker is decommissioned", lambda: cluster.remove_worker(1), lambda: cluster.restart_worker(1)),
-        Loss("a node falls silent", silent, silent_node_is_replaced),
+        Loss("worker", "kill -9 of a worker", partial(cluster.kill_worker, 0), lambda: cluster.restart_worker(0)),
+        Loss("manager", "kill -9 of the leading manager", cluster.kill_manager, cluster.restart_manager),
+        Loss("driver", "kill -9 of the driver", drivers.kill, drivers.another),
+        Loss("notice", "a worker is decommissioned", notice, lambda: cluster.restart_worker(1)),
+        Loss("silence", "a node falls silent", silent, silent_node_is_replaced),
     ]
