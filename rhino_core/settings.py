@@ -40,6 +40,7 @@ CHUNK_BYTES = 512 * KIB  # smaller chunks need more messages, larger ones do not
 MANAGER_PORT = 7461
 DEFAULT_MANAGER = f"127.0.0.1:{MANAGER_PORT}"
 DEFAULT_SOCKET = Path("/run/rhino/sidecar.sock")
+MANAGER_DATA = Path("/var/lib/rhino-manager")
 SIDECAR_PORT = 7462
 HOUR_S = 3600
 DAY_S = 24 * HOUR_S
@@ -314,7 +315,7 @@ class ManagerSettings:
 
     DAEMON: ClassVar[str] = "manager"
 
-    data_dir: Annotated[Path, Setting("The journal of the manager.", FOLDER)]
+    data_dir: Annotated[Path, Setting("The journal of the manager, unless witnesses keep it.", FOLDER)] = MANAGER_DATA
     listen: Annotated[str, Setting("Address for sidecars, drivers and commands. Port 0: a free port.", ADDRESS)] = (
         DEFAULT_MANAGER
     )
@@ -322,7 +323,8 @@ class ManagerSettings:
         str,
         Setting(
             "Sidecars that keep the journal, in the place of --data-dir. Then several managers may run: one leads, and "
-            "another one takes over when it is gone. A worker id is needed if it differs from the host.",
+            "another one takes over when it is gone. A worker id is needed if it differs from the host. With "
+            "--bootstrap, they begin with the journal in --data-dir, if there is one.",
             Rule("1, 3, 5 or another odd number of different sidecars", _are_witnesses, "[WORKER=]HOST:PORT,..."),
         ),
     ] = ""

@@ -96,6 +96,16 @@ async def _report(health: Health, server: Server, notifier: Notifier) -> None:
         await asyncio.sleep(HEALTH_S)
 
 
+async def _witnessed(settings: ManagerSettings, transport: Transport) -> Journal:
+    """Waits until this manager leads. A new journal begins with the one on this disk, if there is one."""
+    journal = await led_journal(settings, transport)
+    if journal.fresh and settings.bootstrap and (settings.data_dir / "CURRENT").exists():
+        with contextlib.closing(Journal(settings.data_dir)) as former:
+            journal.take_over(former)
+        log.info("the witnesses have the journal", extra={"former": str(settings.data_dir)})
+    return journal
+
+
 async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]) -> None:
     """Serves until cancelled, then stops cleanly. `on_ready` receives "host:port" once both services answer.
 
@@ -110,7 +120,7 @@ async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]
             notifier = Notifier()
             if settings.witnesses:
                 notifier.report(health.ready())  # a standby has started
-                journal: Journal = await led_journal(settings, transport)
+                journal: Journal = await _witnessed(settings, transport)
             else:
                 claim(settings.data_dir, "manager")
                 journal = Journal(settings.data_dir, bootstrap=settings.bootstrap)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -13,6 +14,9 @@ from rhino_core.errors import RhinoError
 from rhino_core.journal import GENERATION, SETTLED, Journal
 from rhino_core.security.transport import Transport
 from rhino_core.settings import ManagerSettings, addresses_of
+
+
+PART = 100  # entries of one message to the witnesses, of some kilobytes each
 
 
 class WitnessedJournal(Journal):
@@ -47,6 +51,15 @@ class WitnessedJournal(Journal):
 
     def _scan(self, start: str) -> Iterator[tuple[str, Any]]:
         return ((key, self._values[key]) for key in sorted(self._values) if key.startswith(start))
+
+    def take_over(self, former: Journal) -> None:
+        """Copies the journal of a manager that had it on its disk. If it breaks off, the journal stays `fresh`."""
+        entries = iter(former.items())
+        while part := dict(itertools.islice(entries, PART)):
+            self.write(part, generation=former.generation)
+        if not former.fresh:
+            self.settle()
+            self.fresh = False
 
     async def until_over(self) -> None:
         """Raises UnavailableError as soon as another manager may lead: this process has to end then."""

@@ -53,7 +53,7 @@ class Stage:
         )
         return self._own(start_sidecar(f"sidecar-{name}", settings, log_dir=self.folder, reaper=self._reaper))
 
-    def manager(self, name: str, *options: str, bootstrap: bool = False) -> Process:
+    def manager(self, name: str, *, witnessed: bool = True, bootstrap: bool = False) -> Process:
         process = start_manager(
             self.folder / name,
             name=name,
@@ -62,7 +62,7 @@ class Stage:
             listen=self.managers[name],
             bootstrap=bootstrap,
             cluster_key=self._key,
-            options=("--witnesses", self.witnesses, "--witness-lease-s", str(LEASE_S), *options),
+            options=("--witnesses", self.witnesses, "--witness-lease-s", str(LEASE_S)) if witnessed else (),
         )
         return self._own(process)
 
@@ -104,6 +104,23 @@ def test_a_standby_takes_over_and_knows_the_journal(stage: Stage) -> None:
     wait_manager(standby)
     assert time.monotonic() - killed_at < TAKEN_OVER_S
     print(f"decides again after {time.monotonic() - killed_at:.2f} s")
+    assert fetch_overview(stage.address, timeout_s=30).generation > generation
+    with HandoverClient(stage.address) as client:
+        assert client.drain_status("c").draining
+
+
+@pytest.mark.timeout(300)
+def test_witnesses_begin_with_the_journal_of_a_manager_that_had_none(stage: Stage) -> None:
+    sidecars = [stage.sidecar(name) for name in "abc"]
+    alone = stage.manager("m1", witnessed=False, bootstrap=True)
+    wait_manager(alone)
+    for sidecar in sidecars:
+        wait_sidecar(sidecar)
+    with HandoverClient(stage.address) as client:
+        client.drain("c")
+    generation = fetch_overview(stage.address).generation
+    alone.terminate(timeout_s=20)
+    wait_manager(stage.manager("m1", bootstrap=True))
     assert fetch_overview(stage.address, timeout_s=30).generation > generation
     with HandoverClient(stage.address) as client:
         assert client.drain_status("c").draining
