@@ -2,40 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rhino.client.overview import JobView, Overview, fetch_overview
-from rhino_core.errors import UnavailableError
-from tests.first_hour.machine import prepare
-from tests.first_hour.network import prefix
-from tests.first_hour.pages import absent, blocks, session
-from tests.first_hour.terminal import Terminal
+from tests.first_hour.by_hand import begun, measured, seen
+from tests.first_hour.pages import absent, session
 from tests.spark.conftest import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(600)]
-PAGE, TITLE = "docs/quickstart.md", "Three workers by hand"
-
-
-def seen(manager: str, condition: Callable[[Overview], bool]) -> bool:
-    try:
-        return condition(fetch_overview(manager))
-    except UnavailableError:
-        return False
-
-
-def three_live(overview: Overview) -> bool:
-    return sum(worker.state == "live" for worker in overview.workers) == 3
-
-
-def measured(overview: Overview) -> bool:
-    """Whether the query has run some batches, with its state on two workers each."""
-    jobs = overview.jobs
-    nodes = jobs[0].virtual_nodes if jobs else ()
-    known = [node.rows is not None and node.task_s is not None and len(node.holders) == 2 for node in nodes]
-    return bool(jobs) and jobs[0].batch_id > 3 and len(known) == 6 and all(known)
 
 
 def goes_on(overview: Overview) -> bool:
@@ -54,20 +30,8 @@ def a_move(job: JobView) -> tuple[str, str]:
 
 
 def test_three_workers_by_hand(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RHINO_CLUSTER_KEY", str(tmp_path / "cluster.key"))  # for the calls of this process
-    machine = prepare(tmp_path, wheel, "rhino-state[testing]")
-    network = prefix()
-    manager = f"{network}1:7461"
-    (_, application), *given = [(kind, text.replace("127.0.0.", network)) for kind, text in blocks(PAGE, TITLE)]
-    (tmp_path / "counts.py").write_text(application)
-    (_, rhino), (_, spark), (_, submit), (_, looked), (_, kill), (_, killed), (_, moved) = given
-    with Terminal(machine) as terminal:
-        terminal.run(rhino)
-        terminal.run(spark)
-        wait_for(lambda: seen(manager, three_live), "three live workers")
-        wait_for(lambda: (tmp_path / "master.log").read_text().count("Registering worker") == 3, "three Spark workers")
-        terminal.run(submit)
-        wait_for(lambda: seen(manager, measured), "some batches", timeout_s=180)
+    with begun(wheel, tmp_path, monkeypatch) as (terminal, manager, shown_blocks):
+        looked, kill, killed, moved = shown_blocks
         [(status, shown)] = session(looked)
         assert absent(shown, terminal.run(status)) == []
 
