@@ -38,7 +38,9 @@ FOLDER = Rule("a folder", metavar="FOLDER")
 SOCKET = Rule("a path", metavar="PATH")
 ADDRESS = Rule('"host:port"', lambda value, settings: ids.is_address(value), "HOST:PORT")
 MANAGER = Rule(
-    '"host:port", or several with commas between them', lambda value, settings: ids.are_addresses(value), "HOST:PORT,..."
+    '"host:port", or several with commas between them',
+    lambda value, settings: ids.are_addresses(value),
+    "HOST:PORT,...",
 )
 ADVERTISED = Rule(
     "a host that others can reach, or such a host with its port",

@@ -16,7 +16,6 @@ from rhino_core.archive_url import is_archive
 from rhino_core.ids import ALL_INTERFACES, is_address, is_safe, with_port, with_ports
 from rhino_core.setting import (
     ADDRESS,
-    MANAGER,
     ADVERTISED,
     ANY,
     FLAG,
@@ -25,6 +24,7 @@ from rhino_core.setting import (
     KIB,
     LABEL,
     LOG_LEVEL,
+    MANAGER,
     MIB,
     NOT_NEGATIVE,
     PORT,
@@ -172,7 +172,8 @@ class SidecarSettings:
     ] = ""
     socket: Annotated[Path, Setting("Unix socket for the executors of this node.", SOCKET)] = DEFAULT_SOCKET
     manager: Annotated[
-        str, Setting(
+        str,
+        Setting(
             f"Address of the manager, or of all managers, with commas. Without a port: {MANAGER_PORT}.",
             MANAGER,
             also="RHINO_MANAGER",

@@ -163,9 +163,9 @@ def rhino_conf(
 ) -> dict[str, str]:
     """Returns settings for `SparkSession.builder.config(map=...)`.
 
-    `manager`: "host:port", or several with commas between them. For `local[*]` and notebooks without a manager, see `local_session`. `socket`: path of the
-    sidecar's socket on every node. "{host}" in it is replaced by the executor's host. `replication_factor`: number of
-    secondary copies. `recovery`: whether to add the settings of `recovery_conf`. It changes timeouts and retries of the
+    `manager`: "host:port", or several with commas. For `local[*]` and notebooks without a manager, see `local_session`.
+    `socket`: path of the sidecar's socket on every node. "{host}" in it is replaced by the executor's host.
+    `replication_factor`: number of secondary copies. `recovery`: whether to add the settings of `recovery_conf`. It changes timeouts and retries of the
     whole application. `integration`: "provider" (any checkpointLocation, all operators except transformWithState) or
     "checkpoint" (Spark's own provider, all operators, and a checkpointLocation from `rhino_checkpoint`). `jar`: a file,
     a URL for Spark (text, not a Path), or "ivy://GROUP:ARTIFACT:VERSION" for a package in a Maven repository; by

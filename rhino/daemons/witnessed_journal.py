@@ -15,7 +15,6 @@ from rhino_core.journal import GENERATION, SETTLED, Journal
 from rhino_core.security.transport import Transport
 from rhino_core.settings import ManagerSettings, addresses_of
 
-
 PART = 100  # entries of one message to the witnesses, of some kilobytes each
 
 

@@ -286,7 +286,6 @@ class LocalCluster:
         return self._own(
             rhino_daemons.start_manager(
                 self.folder / f"manager{name}",
-                name=f"rhino-manager{name}",
                 log_dir=self.log_dir,
                 reaper=self._reaper,
                 listen=listen,

@@ -63,7 +63,6 @@ def _serving(address: str, expected: Expected) -> bool | None:
 def start_manager(
     data_dir: Path,
     *,
-    name: str = "rhino-manager",
     log_dir: Path,
     reaper: Reaper,
     listen: str = "127.0.0.1:0",
@@ -72,8 +71,9 @@ def start_manager(
     failpoints: str = "",
     options: Sequence[str] = (),
 ) -> Process:
-    """Starts a manager on its journal without waiting; see `wait_manager`. `bootstrap`: the journal is empty.
+    """Starts a manager, the process "rhino-<folder's name>", without waiting; see `wait_manager`.
 
+    `bootstrap`: its journal is empty.
     `failpoints` are armed in it, see `rhino_core.failpoints`. `options` are further ones of `rhino manager`.
     """
     arguments = ["manager", "--data-dir", str(data_dir), "--listen", listen, *options]
@@ -81,7 +81,7 @@ def start_manager(
         arguments.append("--bootstrap")
     if cluster_key:
         arguments += ["--cluster-key", cluster_key]
-    return _start(name, arguments, log_dir=log_dir, reaper=reaper, failpoints=failpoints)
+    return _start(f"rhino-{data_dir.name}", arguments, log_dir=log_dir, reaper=reaper, failpoints=failpoints)
 
 
 def wait_manager(process: Process) -> str:

@@ -98,7 +98,9 @@ def aio_channel(address: str, transport: Transport = PLAIN, expected: Expected =
 def sync_channel(address: str, transport: Transport = PLAIN, expected: Expected = THE_MANAGER) -> grpc.Channel:
     """Like `aio_channel`, for blocking callers."""
     used = PLAIN if address.startswith("unix:") else transport
-    return used.sync_channel(_target(address), expected, MANAGER_OPTIONS if expected == THE_MANAGER else CHANNEL_OPTIONS)
+    return used.sync_channel(
+        _target(address), expected, MANAGER_OPTIONS if expected == THE_MANAGER else CHANNEL_OPTIONS
+    )
 
 
 def worker_channel(worker: Worker, transport: Transport) -> grpc.aio.Channel:

@@ -56,7 +56,6 @@ class Stage:
     def manager(self, name: str, *, witnessed: bool = True, bootstrap: bool = False) -> Process:
         process = start_manager(
             self.folder / name,
-            name=name,
             log_dir=self.folder,
             reaper=self._reaper,
             listen=self.managers[name],

@@ -47,7 +47,9 @@ private[spark] class DesiredLocations(active: () => Seq[QueryRun], executors: Ex
     desired.merge(message.string("job"), next, (known, newer) =>
       if (newer.isOlderThan(known)) known
       else {
-        moved.inc(newer.workers.count { case (node, its) => known.workers.get(node).exists(_.headOption != its.headOption) })
+        moved.inc(newer.workers.count { case (node, its) =>
+          known.workers.get(node).exists(_.headOption != its.headOption)
+        })
         newer
       })
   }
