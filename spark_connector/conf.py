@@ -163,13 +163,14 @@ def rhino_conf(
 ) -> dict[str, str]:
     """Returns settings for `SparkSession.builder.config(map=...)`.
 
-    `manager`: "host:port", or several with commas. For `local[*]` and notebooks without a manager, see `local_session`.
-    `socket`: path of the sidecar's socket on every node. "{host}" in it is replaced by the executor's host.
-    `replication_factor`: number of secondary copies. `recovery`: whether to add the settings of `recovery_conf`. It changes timeouts and retries of the
-    whole application. `integration`: "provider" (any checkpointLocation, all operators except transformWithState) or
-    "checkpoint" (Spark's own provider, all operators, and a checkpointLocation from `rhino_checkpoint`). `jar`: a file,
-    a URL for Spark (text, not a Path), or "ivy://GROUP:ARTIFACT:VERSION" for a package in a Maven repository; by
-    default this package's jar. It is built if it is missing.
+    `manager`: "host:port", or several with commas. For `local[*]` and notebooks without a manager, see
+    `local_session`. `socket`: path of the sidecar's socket on every node. "{host}" in it is replaced by the
+    executor's host. `replication_factor`: number of secondary copies. `recovery`: whether to add the settings of
+    `recovery_conf`. It changes timeouts and retries of the whole application. `integration`: "provider" (any
+    checkpointLocation, all operators except transformWithState) or "checkpoint" (Spark's own provider, all
+    operators, and a checkpointLocation from `rhino_checkpoint`). `jar`: a file, a URL for Spark (text, not a Path),
+    or "ivy://GROUP:ARTIFACT:VERSION" for a package in a Maven repository; by default this package's jar. It is
+    built if it is missing.
 
     The driver's certificate is named by RHINO_DRIVER_TLS_DIR, or made from the key in RHINO_CLUSTER_KEY.
 
