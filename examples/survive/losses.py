@@ -1,4 +1,4 @@
-"""What is lost in the scene, and how each comes back."""
+"""The losses of the scene, and the ways back."""
 
 from __future__ import annotations
 
