@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,8 @@ from rhino.testing import ClusterShape, LocalCluster
 from rhino.testing.network import Namespaces
 from rhino.testing.query_watch import QueryWatch
 from rhino_core.errors import RhinoError
+from rhino_core.security.sources import new_cluster_key
+from rhino_core.settings import CLUSTER_KEY_VARIABLE
 from spark_connector.query_checkpoint import QueryCheckpoint
 
 CONF = SESSION_CONF | {
@@ -34,6 +37,9 @@ ARCHIVE_S = 600.0
 def restore(load: Load, folder: Path, say: Say, bits_per_s: int = GBIT) -> Row:
     """One worker, so all state goes through its link. It needs root. Raises RhinoError."""
     checkpoint = folder / "checkpoint"
+    key = folder / "cluster.key"
+    new_cluster_key(key)
+    os.environ[CLUSTER_KEY_VARIABLE] = str(key)  # of both clusters
     with s3() as store, Namespaces(1, bits_per_s) as network:
         store.use(network.center)
         with _running(folder / "first", network, load, checkpoint, say) as run:
@@ -86,8 +92,7 @@ class _Running(NamedTuple):
 @contextmanager
 def _running(folder: Path, network: Namespaces, load: Load, checkpoint: Path, say: Say) -> Iterator[_Running]:
     shape = ClusterShape(executor_memory_mb=1024, manager_options=("--archive", URL))
-    # Plain: one process cannot know two clusters by their certificates.
-    with LocalCluster(folder, workers=1, secure=False, shape=shape, network=network) as cluster:
+    with LocalCluster(folder, workers=1, shape=shape, network=network) as cluster:
         rows = stream(cluster.session("rhino benchmark", CONF), load)
         writer = rows.writeStream.queryName(QUERY_NAME).outputMode("update").format("noop")
         started = time.time()
