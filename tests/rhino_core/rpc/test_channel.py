@@ -3,6 +3,7 @@ import inspect
 import math
 import socket
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -93,18 +94,37 @@ def failing(error: Exception | None = None, reply: replication_pb2.ListWorkersRe
 
 
 @contextlib.asynccontextmanager
-async def served(servicer: Any) -> AsyncIterator[grpc.aio.Channel]:
+async def served(servicer: Any) -> AsyncIterator[int]:
+    """Yields the port."""
     server = Server(reflect=False)
     server.add(replication_pb2_grpc.add_ReplicationManagerServicer_to_server, servicer, "rhino.v1.ReplicationManager")
     port = server.bind("127.0.0.1:0")
     await server.start()
-    async with aio_channel(f"127.0.0.1:{port}") as channel:
-        yield channel
+    yield port
     await server.stop(0)
 
 
+@contextlib.asynccontextmanager
+async def channel_to(servicer: Any) -> AsyncIterator[grpc.aio.Channel]:
+    async with served(servicer) as port, aio_channel(f"127.0.0.1:{port}") as channel:
+        yield channel
+
+
+async def test_of_several_addresses_the_one_that_answers_is_used() -> None:
+    request = replication_pb2.ListWorkersRequest()
+    async with served(failing(reply=replication_pb2.ListWorkersReply())) as port:
+        for places in (f"127.0.0.1:1,localhost:{port}", f"none.invalid:1,127.0.0.1:{port},127.0.0.1:1"):
+            async with aio_channel(places) as channel:
+                stub = replication_pb2_grpc.ReplicationManagerStub(channel)
+                assert await call("the manager", partial(stub.ListWorkers, request, timeout=20)) is not None
+    async with aio_channel("none.invalid:1,127.0.0.1:1") as channel:
+        stub = replication_pb2_grpc.ReplicationManagerStub(channel)
+        with pytest.raises(errors.UnavailableError, match="the manager"):
+            await call("the manager", partial(stub.ListWorkers, request, timeout=5))
+
+
 async def test_a_bug_is_told_by_a_number_and_only_the_log_tells_more(caplog: pytest.LogCaptureFixture) -> None:
-    async with served(failing(RuntimeError("a bug"))) as channel:
+    async with channel_to(failing(RuntimeError("a bug"))) as channel:
         stub = replication_pb2_grpc.ReplicationManagerStub(channel)
         watch = replication_pb2.WatchGroupsRequest(worker_id="w", incarnation="w/1")
         numbers = set()
@@ -125,7 +145,7 @@ async def test_a_bug_is_told_by_a_number_and_only_the_log_tells_more(caplog: pyt
 
 
 async def test_a_long_error_is_cut_to_what_headers_carry() -> None:
-    async with served(failing(errors.UnknownError("é" * 100_000))) as channel:
+    async with channel_to(failing(errors.UnknownError("é" * 100_000))) as channel:
         stub = replication_pb2_grpc.ReplicationManagerStub(channel)
         with pytest.raises(errors.UnknownError, match=r"cut: 100000 characters in all") as told:
             await call("list", lambda: stub.ListWorkers(replication_pb2.ListWorkersRequest(), timeout=5))
@@ -133,7 +153,7 @@ async def test_a_long_error_is_cut_to_what_headers_carry() -> None:
 
 
 async def test_garbage_is_refused_without_a_stack_trace(caplog: pytest.LogCaptureFixture) -> None:
-    async with served(failing(RuntimeError("a bug"))) as channel:
+    async with channel_to(failing(RuntimeError("a bug"))) as channel:
         for _ in range(3):
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await channel.unary_unary("/rhino.v1.ReplicationManager/ListWorkers", None, None)(b"\xff\xff\xff")
@@ -147,7 +167,7 @@ async def test_garbage_is_refused_without_a_stack_trace(caplog: pytest.LogCaptur
 
 async def test_a_hostile_reply_is_the_other_sides_fault() -> None:
     reply = replication_pb2.ListWorkersReply(generation=2**64 - 1)
-    async with served(failing(reply=reply)) as channel:
+    async with channel_to(failing(reply=reply)) as channel:
         stub = replication_pb2_grpc.ReplicationManagerStub(channel)
         with pytest.raises(errors.RemoteProtocolError, match=r"the manager: ListWorkersReply\.generation"):
             await call("the manager", lambda: stub.ListWorkers(replication_pb2.ListWorkersRequest(), timeout=5))
