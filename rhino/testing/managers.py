@@ -41,7 +41,7 @@ class Managers:
     @property
     def leader(self) -> Process:
         """The only one, or the one that leads. Raises ClusterError if none does."""
-        if not self.several:
+        if self._processes and not self.several:
             return self._processes[0]
         for process in self._processes:
             if process.running and rhino_daemons.announced(process, "manager"):

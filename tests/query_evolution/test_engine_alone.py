@@ -38,7 +38,7 @@ names = [
     for found in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}.")
 ]
 for name in names:
-    if not name.endswith("__main__") and not name.startswith("examples.guide."):  # programs of both roofs
+    if not name.endswith("__main__") and not name.startswith(("examples.guide.", "examples.survive.")):  # of both roofs
         importlib.import_module(name)
 print(len(names))
 """

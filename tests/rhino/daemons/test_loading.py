@@ -125,9 +125,9 @@ def test_a_default_that_does_not_fit_is_named() -> None:
 
 def test_a_missing_setting_says_how_it_is_given() -> None:
     with pytest.raises(
-        InvalidSettingError, match=r"--data-dir is missing: give it, or RHINO_MANAGER_DATA_DIR, or data"
+        InvalidSettingError, match=r"--data-dir is missing: give it, or RHINO_SIDECAR_DATA_DIR, or data"
     ):
-        load(ManagerSettings, {}, {})
+        load(SidecarSettings, {}, {})
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
