@@ -80,8 +80,9 @@ def now(
 
 
 def _left(found: Archive, wanted: dict[str, int]) -> list[ArchivedQuery]:
-    """The queries whose wanted batch is not archived yet."""
-    return [one for one in found.queries if not one.whole and one.batch_id < wanted.get(one.job, -1)]
+    """The queries whose wanted batch is not archived yet, or whose archive the manager is just looking through."""
+    late = (one for one in found.queries if not one.whole and one.job in wanted)
+    return [one for one in late if one.batch_id < wanted[one.job] or one.batch_id == one.logged_batch_id]
 
 
 def _show(found: Archive, call: CallOptions) -> None:

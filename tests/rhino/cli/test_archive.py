@@ -16,10 +16,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from rhino.cli import exit_codes
+from rhino.cli.archive import _left
 from rhino.cli.main import app
 from rhino_archive.bucket import Bucket
 from rhino_archive.claims import claim, claimed_by
 from rhino_core.errors import InvalidRequestError, PreconditionError, UnavailableError, UnknownError
+from rhino_model.archives import Archive, ArchivedQuery
 from tests.rhino_archive.support.damages import manifest_of_a_newer_format, pack_missing
 from tests.rhino_archive.support.planted import Planted, make
 from tests.worker_runtime.support.with_manager import manager, settings_of
@@ -81,6 +83,20 @@ def test_the_process_ends_with_the_code_of_the_command(archive: Planted) -> None
     command = [sys.executable, "-c", program, str(archive.folder)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["text3"] * 30, done.stderr
+
+
+def test_now_waits_until_the_manager_knows_that_the_newest_batch_is_there() -> None:
+    """It looks for it anew, because somebody else may have changed the archive."""
+    there = ArchivedQuery("job", "", 3, 0, 0, 3, whole=True, age_s=0.0, running=False, error="")
+    found = {
+        "there": there,
+        "looked for": replace(there, whole=False),
+        "a later one is logged": replace(there, whole=False, logged_batch_id=4),
+        "late": replace(there, whole=False, batch_id=2),
+        "of nobody": replace(there, whole=False, job="other"),
+    }
+    left = {name: bool(_left(Archive("url", "cluster", (one,)), {"job": 3})) for name, one in found.items()}
+    assert [name for name, its in left.items() if its] == ["looked for", "late"]
 
 
 def test_damage_is_named_and_the_exit_code_says_so(archive: Planted) -> None:
