@@ -342,9 +342,11 @@ def main() -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """Ends the process. The threads of obstore may want the interpreter a moment after the answer that they gave.
+    """Ends the process with this exit code.
 
-    If it is being taken down, they abort the process, also after a success: PyO3/pyo3-async-runtimes#40. So it stays.
+    A thread of obstore uses the interpreter for a moment after its answer. If Python is taking the interpreter down by
+    then, the thread aborts the process, even after a success: PyO3/pyo3-async-runtimes#40. So this function ends the
+    process without taking the interpreter down.
     """
     if "obstore" not in sys.modules:
         sys.exit(code)

@@ -68,13 +68,13 @@ def several(address: str) -> bool:
 
 
 def _target(address: str) -> str:
-    """The address in the form of gRPC, which takes several ones only as numbers of one family."""
+    """The address in the form of gRPC. Of several addresses, gRPC takes only numbers of one family."""
     if not several(address):
         return address
     found: list[tuple[str, str]] = []
     for one in address.split(","):
         host, _, port = one.rpartition(":")
-        with suppress(OSError):  # the others may have an answer, and a list is resolved again
+        with suppress(OSError):  # another name may be known, and the caller resolves the list again
             for family, *_, place in socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM):
                 if family == socket.AF_INET:
                     found.append(("ipv4", f"{place[0]}:{port}"))

@@ -67,9 +67,10 @@ private[driver] class DriverSession(
         s"the Rhino manager at ${settings.manager} refuses this application: ${error.getStatus.getDescription}", error)
     case error: IllegalArgumentException => error // the certificate
     case other =>
+      val listen = settings.manager.takeWhile(_ != ',')
       new IllegalStateException(
         s"no Rhino manager answers at ${settings.manager} within ${settings.managerTimeoutS} s " +
-          s"(${other.getMessage}): start one with `rhino manager --listen ${settings.manager} --data-dir <folder>`, " +
+          s"(${other.getMessage}): start one with `rhino manager --listen $listen --data-dir <folder>`, " +
           s"or correct ${Settings.Manager}" + tlsHint, other)
   }
 
