@@ -50,7 +50,7 @@ _STEPS = (
     "store.remove.unlink",
     "store.drop_job.index",
     "store.drop_job.trash",  # rename into tmp
-    "store.discard_folder",  # folder of a forgotten job or an ended session
+    "store.discard",  # folder of a forgotten job or an ended session
     "store.sync",  # one round of fsync for `synced` jobs
     "archive.pack",  # a sidecar uploads a pack to the archive
     "archive.part",  # a sidecar remembers a part, and is about to return it

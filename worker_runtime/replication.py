@@ -192,6 +192,9 @@ class Replication:
             case ev.DropJob(job, fence, groups):
                 files = self.store.removal.drop_job(job, fence, groups)
                 log.info("job forgotten", extra={"job": job, "fence": str(fence), "files": files})
+            case ev.DropFile(store, name):
+                self.store.removal.drop_file(store, name)
+                self.post(ev.FilesRemoved(store, (name,), damaged=False))
             case ev.ReportGroup(group):
                 self._groups.changed(group)
 

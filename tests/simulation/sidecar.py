@@ -262,6 +262,8 @@ class Sidecar:
                 self._undecided.pop(transfer, None)  # what is not accepted is thrown away
             case ev.DropJob(job, fence, groups):
                 self._drop_job(job, fence, groups)
+            case ev.DropFile(store, name):
+                self.remove(store, (name,), damaged=False)
             case _:
                 self._execute_push(effect)
 

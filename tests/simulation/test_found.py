@@ -205,3 +205,16 @@ def test_who_has_sent_the_file_is_asked_for_its_word_in_the_end() -> None:
     }
     effects = machine.handle(ev.AckReceived("c", STORE, first.name, Epoch(1, 1), WORKERS["c"], holds=True), now=0.0)
     assert [e.to.worker_id for e in effects if isinstance(e, ev.OfferFile)] == ["b"]
+
+
+def test_what_arrives_from_before_a_forgetting_goes_although_the_group_exists_again() -> None:
+    """Seed 41157, factor 2: the manager lost the forgetting with its journal, and a slow file came to stay."""
+    catalogue, first = Catalogue(), changelog(1)
+    machine = ChainMachine(WORKERS["b"], catalogue, {})
+    machine.handle(ev.GroupAdopted(group(1, "ab")), now=0.0)
+    machine.handle(ev.BeginReceived("a", 1, first, Epoch(1, 1), ()), now=0.0)
+    machine.handle(ev.JobForgotten("job", Epoch(1, 2)), now=0.0)
+    machine.handle(ev.GroupAdopted(group(3, "ab")), now=0.0)
+    catalogue.add(first)
+    effects = machine.handle(ev.TransferStored(1), now=0.0)
+    assert [type(effect) for effect in effects] == [ev.DropFile, ev.SendRefusal]

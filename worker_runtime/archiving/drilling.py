@@ -62,7 +62,7 @@ class Driller:
             except OSError as error:
                 raise UnavailableError(f"the folder {scratch} of a restore drill cannot be used: {error}") from error
             finally:
-                self._store.trash.discard_folder(scratch)
+                self._store.trash.discard(scratch)
         extra = {"group": str(versions[0].store.group), "bytes": done.fetched_bytes, "unproven": done.unproven}
         log.info("restore drill", extra={**extra, "duration_s": round(time.monotonic() - started, 3)})
         return done

@@ -402,6 +402,17 @@ class DropJob:
 
 
 @dataclass(frozen=True, slots=True)
+class DropFile:
+    """Remove this file: its transfer began before its job was forgotten, and the manager has created the group again.
+
+    Then post FilesRemoved.
+    """
+
+    store: StoreId
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReportGroup:
     """This worker's state in the group (adopted epoch, whole) has changed: report it to the manager."""
 
@@ -423,5 +434,6 @@ Effect = (
     | MakeVisible
     | CompleteCommit
     | DropJob
+    | DropFile
     | ReportGroup
 )

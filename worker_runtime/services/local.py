@@ -140,7 +140,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
     def _end(self, session: AttachedClient) -> None:
         del self._sessions[session.session_id]
         self._store.pins.end(session.session_id)
-        self._store.trash.discard_folder(session.inbox)
+        self._store.trash.discard(session.inbox)
         log.info("session ended", extra={"client": session.client, "session": session.number, "uid": session.uid})
 
     def _session(self, session_id: str) -> AttachedClient:

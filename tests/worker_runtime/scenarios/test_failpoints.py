@@ -42,7 +42,7 @@ MEMBER = points(
     *BOTH,
     *REMOVE,
 )
-FORGET = points("store.drop_job.index", "store.drop_job.trash", "store.discard_folder")
+FORGET = points("store.drop_job.index", "store.drop_job.trash", "store.discard")
 START = points(
     "folder.mark", "incarnation.file", "incarnation.index", "recovery.drop", "recovery.orphan", "recovery.boot_id"
 )

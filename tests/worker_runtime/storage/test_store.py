@@ -401,6 +401,16 @@ async def test_forgetting_a_job_of_any_name_deletes_nothing_but_its_own_folder(d
         disk.store.trash.move(disk.store.layout.store / job / "..")
 
 
+async def test_one_file_goes_at_once_and_from_disk_in_the_background(disk: Disk) -> None:
+    await disk.store.uploads.take_over(STORE, NAME, disk.inbox(b"1"))
+    disk.store.removal.drop_file(STORE, NAME)
+    assert (STORE, NAME) not in disk.store.files
+    assert not list(disk.store.layout.group(GROUP).rglob(NAME))
+    async with asyncio.timeout(60):
+        while list(disk.store.layout.tmp.iterdir()):  # noqa: ASYNC110  a deletion sends no notification
+            await asyncio.sleep(0.01)
+
+
 async def test_of_a_forgotten_job_nothing_is_remembered_but_its_fence(disk: Disk) -> None:
     """Also of a store of which all files had gone before."""
     store, places = disk.store, ("JobDurability._known", "NewestVersions._written", "NewestVersions._held")

@@ -107,6 +107,10 @@ class Groups:
         """Whether the group's job has ended for good and the manager has not created the group again since."""
         return group.job in self._fences and self._epochs.get(group, NO_EPOCH) < self._fences[group.job]
 
+    def outlived(self, group: GroupId, epoch: Epoch) -> bool:
+        """Whether the manager has created the group again since `epoch`, after its job was forgotten."""
+        return epoch < self.fence(group.job) and not self.forgotten(group)
+
     def highest_epoch(self) -> Epoch:
         """The highest epoch over all groups and fences. The worker reports it at Register."""
         return max((*self._epochs.values(), *self._fences.values()), default=NO_EPOCH)

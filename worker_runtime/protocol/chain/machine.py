@@ -69,6 +69,8 @@ class ChainMachine:
                 return self._forwarded(entry.store.group, self._receiving.begin(event, now))
             case ev.TransferStored(transfer):
                 begin = self._receiving.arrived(transfer)
+                if self._groups.outlived(begin.entry.store.group, begin.epoch):
+                    return [ev.DropFile(begin.entry.store, begin.entry.name), *self._receiving.stored(begin, now)]
                 return self._arrived(begin.entry, now) + self._receiving.stored(begin, now)
             case ev.CommitRequested():
                 return self._commit_requested(event, now)

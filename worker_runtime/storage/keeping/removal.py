@@ -82,6 +82,11 @@ class Removal:
         """The second half of `remove`: delete from disk. Raises NoSpaceError, IntegrityError."""
         await self._trash.delete(str(store), trashed)
 
+    def drop_file(self, store: StoreId, name: str) -> None:
+        """Removes the file at once and deletes it in the background. Raises like `take_out`."""
+        for trashed in self.take_out(store, (name,)):
+            self._trash.discard(trashed)
+
     def _oldest_base(self, store: StoreId, gone: Iterable[str]) -> int | None:
         """Number of the oldest version in the lineage of any remaining changelog; None if there is none."""
         going = set(gone)
@@ -104,7 +109,7 @@ class Removal:
             trashed = self._trash.move(folder)
             hit("store.drop_job.trash.after")
             if trashed is not None:
-                self._trash.discard_folder(trashed)
+                self._trash.discard(trashed)
         self._space.clear_partials_later()  # partial files do not name their job
         self._durability.forget(job)
         return len(names)

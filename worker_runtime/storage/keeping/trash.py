@@ -47,13 +47,16 @@ class Trash:
             return None
         return trashed
 
-    def discard_folder(self, folder: Path) -> None:
-        """Deletes a folder soon, with everything in it."""
+    def discard(self, path: Path) -> None:
+        """Deletes a file, or a folder with everything in it, soon."""
 
         def discard() -> None:
-            hit("store.discard_folder.before")
-            shutil.rmtree(folder, ignore_errors=True)
-            hit("store.discard_folder.after")
+            hit("store.discard.before")
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+            hit("store.discard.after")
 
         self._threads.submit(Lane.BULK, discard)
 
