@@ -13,6 +13,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,14 @@ from spark_connector.facts import make_folder
 RIGHT = "run"
 UNSUPERVISED = "unsupervised"  # as in Gate.scala
 _FLOCK = "hhqqi4x"  # struct flock of Linux: type, whence, start, length, pid
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """The file of a lock, and its time. Its owner sets the time every two seconds (Scala: RunLocks)."""
+
+    inode: int
+    mtime_ns: int
 
 
 class RunLocks:
@@ -55,6 +64,8 @@ class RunLocks:
         with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+") as file:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(file.fileno()).st_ino != path.stat().st_ino:  # a standby has just replaced it
+                    raise BlockingIOError
             except BlockingIOError:
                 raise PreconditionError(
                     f"{self.path.parent}: {self.owner()} runs the query, and decides about its batches: stop it first"
@@ -64,6 +75,20 @@ class RunLocks:
             json.dump(fields, file)
             file.flush()
             yield
+
+    def sign(self) -> Sign | None:
+        """Returns the owner's newest sign of life. None: nobody has the right, or its owner gives no signs."""
+        path = self.lock(RIGHT)
+        if not is_locked(path) or not self._owner().get("sign_s"):
+            return None
+        with path.open("rb") as file:  # opened: a file system in the network then asks its server
+            status = os.fstat(file.fileno())
+            return Sign(status.st_ino, status.st_mtime_ns)
+
+    def owner_here(self) -> int | None:
+        """Returns the process of the owner. None if it is not on this machine, as far as this process sees."""
+        fields, pid = self._owner(), _locker(self.lock(RIGHT))
+        return pid if pid and (fields.get("pid"), fields.get("host")) == (pid, socket.gethostname()) else None
 
     def owner(self) -> str:
         """Returns who has written last that it has the right to run, for people."""
@@ -85,10 +110,15 @@ class RunLocks:
 
 def is_locked(path: Path) -> bool:
     """Whether another process has the lock. It is not taken, not even for a moment."""
+    return _locker(path) is not None
+
+
+def _locker(path: Path) -> int | None:
+    """The process with the lock, in the kernel's words: not above 0 if it is elsewhere. None: nobody has it."""
     try:
         with path.open("rb") as file:
             asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            kind: int = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))[0]
-            return kind != fcntl.F_UNLCK
+            kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+            return None if kind == fcntl.F_UNLCK else int(pid)
     except FileNotFoundError:
-        return False
+        return None

@@ -4,7 +4,8 @@ A supervisor is the part of an application that runs one query (`supervise.py`).
 it, and tells `after` whether it could. It knows others by two things only: facts in the checkpoint, each written once,
 and two kinds of locks. The kernel takes a lock back when its process ends.
 
-- The *right to run* is a lock. Nobody starts the query, or decides about a granted restart, without it.
+- The *right to run* is a lock. Nobody starts the query, or decides about a granted restart, without it. A spare may
+  take it from an owner that has been silent for long: the owner then starts no further batch.
 - The lock of a *request* is held by the asking application, until its restart is decided. So others see it alive.
 
 Every decision is based on an earlier look. It may be late: then the act fails, because a file is there already or a
@@ -18,6 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from rhino_core.transitions import TransitionTable
+
+LOOK_S = 3.0  # a supervisor that has not looked for so long has had a pause
 
 
 class Answer(enum.StrEnum):
@@ -112,6 +115,24 @@ class Seen:
     proved: bool = False
     late: bool = False
     replaced: bool = False
+
+
+class Silence:
+    """How long the owner of the right to run has been silent, by the clock of the waiting supervisor."""
+
+    def __init__(self) -> None:
+        self._sign: object = None
+        self._since = self._looked = 0.0
+
+    def lasts_s(self, sign: object, now: float) -> float:
+        """`sign`: the newest one; None: the owner gives none. `now`: seconds of a monotonic clock.
+
+        After a pause of its own the supervisor counts anew: the owner may have had the same pause.
+        """
+        if sign is None or sign != self._sign or now - self._looked > LOOK_S:
+            self._sign, self._since = sign, now
+        self._looked = now
+        return now - self._since
 
 
 def decide(me: Me, seen: Seen) -> Act:

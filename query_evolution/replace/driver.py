@@ -43,6 +43,10 @@ class Driver:
         """Raises OSError, as the others."""
         return bool(self._with_files(lambda: self._locks.take(str(lock), self._holder, "supervised")))
 
+    def take_over(self, lock: Path, inode: int) -> bool:
+        """Takes the lock from an owner that hangs. `inode`: of the file that it has locked."""
+        return bool(self._with_files(lambda: self._locks.takeOver(str(lock), self._holder, "supervised", inode)))
+
     def let_go(self, lock: Path) -> None:
         self._with_files(lambda: self._locks.letGo(str(lock), self._holder))
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import getpass
 import logging
+import math
+import os
+import signal
 import socket
 import threading
 import time
 import uuid
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from query_evolution.modify.modifications import folder_of
-from query_evolution.replace.core import Act, Answer, End, Me, Phase, Restart, Seen, about, after, decide
+from query_evolution.replace.core import Act, Answer, End, Me, Phase, Restart, Seen, Silence, about, after, decide
 from query_evolution.replace.driver import Driver
 from query_evolution.replace.folder import RestartFolder
 from query_evolution.replace.rehearsal import rehearse
@@ -45,13 +50,16 @@ class Trial:
     `batches`: so many must be committed before the new code is confirmed. `give_up_s`: no batch may take longer, the
     first one with the start of the query. `ask_s`: how long the former code may take to end its batch. `rehearse_s`:
     how long the rehearsal waits for its batches, the first one and, in a new driver, another one; a longer one is
-    stopped. Raises InvalidSettingError for a number out of range.
+    stopped. `silent_s`: a standby also takes the query from a driver that has given no sign of life for so long.
+
+    Raises InvalidSettingError for a number out of range.
     """
 
     batches: int = 3
     give_up_s: float = 60.0
     ask_s: float = 300.0
     rehearse_s: float = 15.0
+    silent_s: float = math.inf
 
     def __post_init__(self) -> None:
         if self.batches < 1:
@@ -59,6 +67,8 @@ class Trial:
         for name in ("give_up_s", "ask_s"):
             if not getattr(self, name) > 0:
                 raise InvalidSettingError(f"{name}: {getattr(self, name)}: must be above 0")
+        if not self.silent_s >= SILENT_MIN_S:
+            raise InvalidSettingError(f"silent_s: {self.silent_s}: must be {SILENT_MIN_S:g} or more")
 
 
 if TYPE_CHECKING:
@@ -69,6 +79,7 @@ log = logging.getLogger(__name__)
 POLL_S = 0.02
 QUICK_POLL_S = 0.005  # while a query is parked
 CLAIM_S = 1.0  # a driver with Rhino's plugin that runs the query takes the right to run within this time
+SILENT_MIN_S = 6.0  # three signs
 BACK_S = 30.0  # the former code waits for the right to run, after another one has decided
 REASON_MAX = 4000  # characters; Spark's errors may carry whole plans
 TROUBLE_S = 1.0  # pause after a step that failed
@@ -96,7 +107,8 @@ def supervise(
     or ends. Returns at once; `wait` has the outcome.
 
     `standby`: this application has the same code as the running one, and never replaces it. It rehearses, waits until
-    nobody runs the query, because the process of its driver has ended, and then runs it. Any number may wait.
+    the process of the query's driver has ended, or has given no sign of life for `trial.silent_s`, and then runs the
+    query. Any number may wait.
 
     Raises InvalidRequestError for a location not visible as files on this machine, and PreconditionError for Spark
     Connect and for a session without Rhino.
@@ -126,6 +138,7 @@ class Supervised:
         self._end_seen: float | None = None  # when the end of the restart was found, in this phase
         self._known = 0  # the newest restart when this supervisor began
         self._rehearsed = False
+        self._silence = Silence()
         self._trouble = ""  # why the last step failed
         self._asks = 0  # the request whose lock is held
         self._first = 0  # batch of the trial
@@ -342,7 +355,7 @@ class Supervised:
         if self._me.phase is not Phase.BEGIN:
             if self._me.phase is Phase.BLOCKED and not self._rehearsed and self._folder.committed():
                 self._rehearse()
-            return self._driver.take(lock)
+            return self._driver.take(lock) or (self._me.spare and self._take_over(lock))
         if not self._folder.path.exists():
             make_folder(self._folder.lock(RIGHT).parent)
             if (self._checkpoint / "offsets").exists():
@@ -355,6 +368,26 @@ class Supervised:
                 "started by start(): stop it, and start it by query_evolution.supervise from now on"
             )
         return False
+
+    def _take_over(self, lock: Path) -> bool:
+        """Takes the right from a driver that hangs, or whose machine or network is gone.
+
+        A driver on this machine is killed. Another one begins no further batch, but may still be in one when it goes
+        on.
+        """
+        sign = self._folder.sign()
+        silent_s = self._silence.lasts_s(sign, time.monotonic())
+        if sign is None or silent_s < self._trial.silent_s:
+            return False
+        extra = {"checkpoint": str(self._checkpoint), "owner": self._folder.owner(), "silent_s": round(silent_s, 1)}
+        log.warning("the driver gives no sign of life: this standby runs its query", extra=extra)
+        self._silence = Silence()  # if it fails, others have been faster
+        pid = self._folder.owner_here()
+        if pid is None:
+            return self._driver.take_over(lock, sign.inode)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        return self._driver.take(lock)  # or at the next look
 
     def _rehearse(self) -> None:
         rehearse(

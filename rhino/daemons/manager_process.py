@@ -37,6 +37,7 @@ from rhino_core.version import rhino_version
 log = logging.getLogger(__name__)
 STOP_GRACE_S = 0.5
 HEALTH_S = 1.0  # interval between reports to gRPC health
+HUNG_S = 5.0  # the query of a driver that hangs waits for the end of its connection
 CALLS_MAX = 32  # concurrent calls of one sidecar, driver or command
 
 
@@ -146,7 +147,7 @@ async def _serve(
     on_ready: Callable[[str], None],
 ) -> None:
     health, audit = around.health, around.audit
-    server = Server(transport=transport, audit=audit, reflect=settings.reflection, calls_max=CALLS_MAX)
+    server = Server(transport=transport, audit=audit, reflect=settings.reflection, calls_max=CALLS_MAX, hung_s=HUNG_S)
     try:
         address = _bind(server, settings.listen)
         turns = Turns()

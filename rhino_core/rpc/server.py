@@ -20,6 +20,7 @@ from rhino_core.security.audit import AuditLog
 from rhino_core.security.transport import PLAIN, Transport
 
 READY = "ready"  # in gRPC health: the process and all that it depends on
+HUNG_S = 60.0  # executors have long pauses
 
 
 class Server:
@@ -32,15 +33,19 @@ class Server:
         audit: AuditLog | None = None,
         reflect: bool = False,
         calls_max: int = CALLS_MAX,
+        hung_s: float = HUNG_S,
     ) -> None:
         """`calls_max`: concurrent calls of one connection. Further ones wait at the client.
+
+        `hung_s`: the connection of a client whose process hangs, though its machine answers, ends about so long after
+        an unanswered probe.
 
         `audit`: None: audit lines go to the ordinary log only.
         """
         self._transport = transport
         self._audit = audit if audit is not None else AuditLog()
-        limit = ("grpc.max_concurrent_streams", calls_max)
-        self._server = grpc.aio.server(options=(*SERVER_OPTIONS, limit))
+        limits = ("grpc.max_concurrent_streams", calls_max), ("grpc.http2.ping_timeout_ms", round(hung_s * 1000))
+        self._server = grpc.aio.server(options=(*SERVER_OPTIONS, *limits))
         self._health: Any = health_aio.HealthServicer()
         self._reflect = reflect
         self._names: list[str] = []

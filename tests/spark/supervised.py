@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,7 +16,7 @@ from query_evolution import Supervised, Trial, supervise
 from tests.spark.queries import ROWS_PER_BATCH, consumed, source
 
 NAME = "supervised"
-VALUES = {"plus": "value + 1", "triple": "value * 3", "minus": "-value", "fails": "value"}
+VALUES = {"plus": "value + 1", "once": "value + 1", "triple": "value * 3", "minus": "-value", "fails": "value"}
 TRIAL = Trial(batches=2, give_up_s=90, ask_s=120, rehearse_s=30)
 Rows = Callable[[DataFrame], DataFrame]
 
@@ -38,14 +40,24 @@ def start(
     *,
     standby: bool = False,
 ) -> Supervised:
-    """The query in `folder`. Each version writes its name beside its rows. The sink of `fails` fails."""
+    """The query in `folder`. Each version writes its name beside its rows. The sink of `fails` fails.
+
+    The sink of `once` keeps the first output of a batch, whatever happens in which order.
+    """
 
     def sink(rows: DataFrame, batch_id: int) -> None:
         if version == "fails":
             rows.count()  # the state is loaded, and written
             raise ValueError("no room for these rows")
         named = rows.select("*", F.lit(batch_id).alias("batch_id"), F.lit(version).alias("version"))
-        named.write.mode("overwrite").parquet(f"{folder}/output/{batch_id}")
+        if version != "once":
+            named.write.mode("overwrite").parquet(f"{folder}/output/{batch_id}")
+            return
+        attempt = Path(f"{folder}/attempts/{uuid.uuid4()}")
+        named.write.parquet(str(attempt))
+        Path(f"{folder}/output").mkdir(exist_ok=True)
+        with suppress(OSError):  # it is there
+            attempt.rename(f"{folder}/output/{batch_id}")
 
     writer: DataStreamWriter = code(scored(version, source(spark))).writeStream.queryName(NAME)
     writer = writer.trigger(processingTime="100 milliseconds").foreachBatch(sink)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -28,7 +29,7 @@ from spark_connector.query_checkpoint import QueryCheckpoint
 from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.queries import QUERIES, join, source
 from tests.spark.run import Run, assert_same_rows
-from tests.spark.supervised import expected, result, scored, start, totals, versions
+from tests.spark.supervised import TRIAL, expected, result, scored, start, totals, versions
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
 SETTINGS = {"spark.sql.shuffle.partitions": "2"}
@@ -263,5 +264,37 @@ def test_a_standby_takes_over_from_a_killed_driver(cluster: LocalCluster, spark:
         assert waiting.wait() is Outcome.STOPPED
         story.check("plus")
         assert not story.restarts.read(), "nobody was asked"
+    finally:
+        other.kill()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+def test_a_standby_takes_over_from_a_driver_that_hangs(
+    cluster: LocalCluster, spark: SparkSession, tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its JVM is stopped in the middle of anything. On this machine it is killed. Elsewhere it goes on some time."""
+    if where == "elsewhere":
+        monkeypatch.setattr(RestartFolder, "owner_here", lambda folder: None)
+    story = Story(spark, tmp_path)
+    other = Other(cluster, story, "once")
+    try:
+        jvm = int(other.line().removeprefix("jvm "))
+        wait_for(lambda: story.logged >= 2, "two batches", timeout_s=180)
+        waiting = start(spark, tmp_path, "once", trial=replace(TRIAL, silent_s=10), standby=True)
+        wait_for(lambda: waiting.rehearsed, "it has rehearsed", timeout_s=120)
+        story.advance()
+        assert waiting.query is None
+        os.kill(jvm, signal.SIGSTOP)
+        known = story.logged
+        wait_for(lambda: story.logged > known + 1, "the standby runs the query", timeout_s=120)
+        if where == "elsewhere":
+            os.kill(jvm, signal.SIGCONT)
+        assert other.line().startswith("failed "), "it must end"
+        story.advance()
+        assert waiting.phase is Phase.RUNNING
+        waiting.stop()
+        assert waiting.wait() is Outcome.STOPPED
+        story.check("once")
     finally:
         other.kill()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from query_evolution.replace.core import Act, Answer, End, Me, Phase, Restart, Seen, decide
+from query_evolution.replace.core import LOOK_S, Act, Answer, End, Me, Phase, Restart, Seen, Silence, decide
 from tests.query_evolution.replace.world import Actor, World, explore, settle, story
 
 FORMER = Actor(Me(Phase.RUNNING), runs=True)
@@ -65,6 +65,37 @@ def test_a_confirmed_restart_is_never_taken_back(pair: Found) -> None:
             assert not former.runs
             assert settle(world).actors[0].me.phase is Phase.DONE, story(pair, world)
     assert confirmed > 100
+
+
+def test_a_standby_takes_over_from_a_driver_that_hangs_and_is_not_disturbed_when_it_wakes() -> None:
+    """Who runs without the right begins no batch. Who has it, and does not hang, is one."""
+    found = explore(World((FORMER, SPARE, SPARE), right=0), anew=False, hangs=True)
+    taken = woken = 0
+    for world in found:
+        able = [place for place in world.running if world.right == place]
+        assert len(able) <= 1, story(found, world)
+        former, *spares = world.actors
+        waiting = any(one.alive and one.me.phase in (Phase.BEGIN, Phase.BLOCKED) for one in spares)
+        if former.hangs and world.right == 0 and waiting:
+            taken += 1
+            rested = settle(world)
+            assert rested.right > 0, story(found, world)
+            assert rested.actors[rested.right].runs, story(found, world)
+        elif former.alive and former.runs and not former.hangs and world.right > 0:
+            woken += 1
+            assert 0 not in settle(world).running, story(found, world)
+    assert taken > 10
+    assert woken > 10
+
+
+def test_the_owner_is_silent_only_as_long_as_the_standby_looks() -> None:
+    silence = Silence()
+    assert [silence.lasts_s("first", now) for now in (10.0, 11.0, 13.0)] == [0.0, 1.0, 3.0]
+    assert silence.lasts_s("second", 14.0) == 0.0
+    assert silence.lasts_s("second", 15.0) == 1.0
+    assert silence.lasts_s("second", 15.5 + LOOK_S) == 0.0, "it had a pause, and perhaps the owner too"
+    assert silence.lasts_s("second", 16.5 + LOOK_S) == 1.0
+    assert [silence.lasts_s(None, now) for now in (20.0, 22.0)] == [0.0, 0.0]
 
 
 def test_a_standby_runs_the_query_of_a_dead_driver_and_no_other() -> None:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import errno
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -24,8 +30,10 @@ from rhino_core.errors import (
 from spark_connector import run_locks
 from spark_connector.facts import create_fact
 from spark_connector.run_locks import RIGHT
+from tests.query_evolution.support.folder import LOCKER
 
 TRIAL = Trial(batches=2, give_up_s=30, ask_s=30)
+IS_LOCKED = run_locks.is_locked
 locks: dict[Path, FakeDriver] = {}
 
 
@@ -44,8 +52,16 @@ class FakeDriver:
 
     def take(self, lock: Path) -> bool:
         lock.parent.mkdir(parents=True, exist_ok=True)
-        lock.touch()
+        if not lock.exists():
+            lock.touch()
         return locks.setdefault(lock, self) is self
+
+    def take_over(self, lock: Path, inode: int) -> bool:
+        """The former owner notices it at its next batch, if it wakes."""
+        assert lock.stat().st_ino == inode
+        locks[lock].runs = False
+        locks[lock] = self
+        return True
 
     def has(self, lock: Path) -> bool:
         return lock in locks
@@ -102,6 +118,76 @@ def supervised(
 ) -> tuple[Supervised, FakeDriver]:
     driver: Any = FakeDriver(checkpoint, **query)
     return Supervised(driver, RestartFolder(checkpoint), "update", trial, standby=standby), driver
+
+
+def gives_signs(checkpoint: Path) -> Path:
+    """The owner of the right gives one, and no further one."""
+    path = RestartFolder(checkpoint).lock(RIGHT)
+    path.write_text('{"pid": 7, "user": "somebody", "host": "far", "sign_s": 2}')
+    return path
+
+
+def test_a_standby_takes_over_from_a_driver_that_gives_no_sign(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "SILENT_MIN_S", 0.0)
+    hangs, driver = supervised(checkpoint)
+    wait_for(lambda: hangs.phase is Phase.RUNNING)
+    path = gives_signs(checkpoint)
+    waiting, spare = supervised(checkpoint, Trial(silent_s=0.5), standby=True)
+    for _ in range(5):
+        os.utime(path)
+        assert waiting.wait(0.2) is None
+        assert not spare.runs, "its driver lives"
+    wait_for(lambda: waiting.phase is Phase.RUNNING)
+    assert "process 7 of user somebody on far" in str([vars(one) for one in caplog.records])
+    wait_for(lambda: not driver.runs)
+    assert hangs.wait() is Outcome.STOPPED
+    waiting.stop()
+
+
+def test_a_driver_that_hangs_on_this_machine_is_killed(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process has the lock, in the kernel's words, and no other one."""
+    monkeypatch.setattr(module, "SILENT_MIN_S", 0.0)
+    monkeypatch.setattr(run_locks, "is_locked", IS_LOCKED)
+    path = RestartFolder(checkpoint).lock(RIGHT)
+    path.parent.mkdir()
+    path.touch()
+    other = subprocess.Popen([sys.executable, str(LOCKER), str(path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        for pid, host in ((other.pid + 1, socket.gethostname()), (other.pid, "far")):
+            path.write_text(json.dumps({"pid": pid, "host": host, "sign_s": 2}))
+            assert RestartFolder(checkpoint).owner_here() is None
+        path.write_text(json.dumps({"pid": other.pid, "host": socket.gethostname(), "sign_s": 2}))
+        assert RestartFolder(checkpoint).owner_here() == other.pid
+        os.kill(other.pid, signal.SIGSTOP)
+        locks[path] = cast("FakeDriver", object())
+        waiting, spare = supervised(checkpoint, Trial(silent_s=0.2), standby=True)
+        assert other.wait(60) == -signal.SIGKILL
+        assert not spare.runs
+        del locks[path]
+        wait_for(lambda: spare.runs)
+        waiting.stop()
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_nobody_takes_over_from_an_owner_that_never_gives_signs(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that decides about a stopped query."""
+    monkeypatch.setattr(module, "SILENT_MIN_S", 0.0)
+    running, driver = supervised(checkpoint)
+    wait_for(lambda: running.phase is Phase.RUNNING)
+    waiting, spare = supervised(checkpoint, Trial(silent_s=0.1), standby=True)
+    assert waiting.wait(0.5) is None
+    assert driver.runs
+    assert not spare.runs
+    waiting.stop()
+    running.stop()
 
 
 def wait_for(condition: Callable[[], object]) -> None:

@@ -19,6 +19,7 @@ class Actor:
 
     me: Me = BEGIN
     alive: bool = True
+    hangs: bool = False  # it gives no sign of life
     runs: bool = False
     gate: bool = False  # closed
     asks: int = 0  # the request whose lock it has
@@ -66,7 +67,8 @@ def act(world: World, place: int, choose: Decide = decide, *, fails: bool = Fals
     done, right, facts = True, world.right, list(world.facts)
     runs, gate, asks = actor.runs, actor.gate, actor.asks
     if doing is Act.TAKE:
-        done = right in (-1, place)
+        silent = right >= 0 and world.actors[right].hangs and actor.me.spare and actor.me.phase is Phase.BLOCKED
+        done = right in (-1, place) or silent
         right = place if done else right
     elif doing in (Act.LET_GO, Act.YIELD):
         right = -1 if right == place else right
@@ -93,13 +95,23 @@ def act(world: World, place: int, choose: Decide = decide, *, fails: bool = Fals
     return replace(world, right=right, facts=tuple(facts), actors=_with(world.actors, place, moved))
 
 
-def steps(world: World, choose: Decide = decide, *, requests: int, anew: bool = True) -> Iterator[tuple[str, World]]:
-    """Everything that can happen next: an actor looks or acts, its query fails, its process ends, or is started."""
+def steps(
+    world: World, choose: Decide = decide, *, requests: int, anew: bool = True, hangs: bool = False
+) -> Iterator[tuple[str, World]]:
+    """Everything that can happen next: an actor looks or acts, its query fails, its process ends, or is started.
+
+    A query without the right to run fails at its next batch. `hangs`: processes with a query may hang for a while.
+    """
     for place, actor in enumerate(world.actors):
         if not actor.alive or actor.me.phase is Phase.DONE:
             if anew:
                 yield f"{place} is started anew", replace(world, actors=_with(world.actors, place, Actor()))
             continue
+        if actor.hangs:
+            yield f"{place} wakes", replace(world, actors=_with(world.actors, place, replace(actor, hangs=False)))
+            continue
+        if hangs and actor.runs:
+            yield f"{place} hangs", replace(world, actors=_with(world.actors, place, replace(actor, hangs=True)))
         if actor.seen is None:
             for proved in (False, True):
                 for late in (False, True):
@@ -119,14 +131,14 @@ def steps(world: World, choose: Decide = decide, *, requests: int, anew: bool = 
 
 
 def explore(
-    start: World, choose: Decide = decide, *, requests: int = 2, anew: bool = True
+    start: World, choose: Decide = decide, *, requests: int = 2, anew: bool = True, hangs: bool = False
 ) -> dict[World, tuple[World | None, str]]:
     """Every world that can be reached, with the one before it and the step between."""
     found: dict[World, tuple[World | None, str]] = {start: (None, "begin")}
     waiting = deque([start])
     while waiting:
         world = waiting.popleft()
-        for step, following in steps(world, choose, requests=requests, anew=anew):
+        for step, following in steps(world, choose, requests=requests, anew=anew, hangs=hangs):
             if following not in found:
                 found[following] = (world, step)
                 waiting.append(following)
@@ -148,7 +160,10 @@ def settle(world: World) -> World:
     for _ in range(100):
         before = world
         for place, actor in enumerate(world.actors):
-            if actor.alive and actor.me.phase is not Phase.DONE:
+            if actor.alive and not actor.hangs and actor.me.phase is not Phase.DONE:
+                if actor.runs and world.right not in (-1, place):  # its gate refuses the next batch
+                    actor = replace(actor, runs=False)
+                    world = replace(world, actors=_with(world.actors, place, actor))
                 if actor.seen is None:
                     seen = look(world, place, proved=True, late=False)
                     world = replace(world, actors=_with(world.actors, place, replace(actor, seen=seen)))

@@ -38,6 +38,7 @@ private[spark] object Restarts extends Logging {
     try while (!Thread.interrupted()) {
       try look(Internals.runningQueries)
       catch { case NonFatal(error) => logWarning("the rights to run queries cannot be looked at; trying again", error) }
+      RunLocks.sign()
       Thread.sleep(PollMs)
     } catch { case _: InterruptedException => () }
 

@@ -1,12 +1,14 @@
 package rhino.spark.restart
 
+import java.io.IOException
 import java.nio.ByteBuffer
 import java.nio.channels.{FileChannel, FileLock, OverlappingFileLockException}
 import java.nio.charset.StandardCharsets.UTF_8
-import java.nio.file.{Files, Path, Paths, StandardOpenOption}
+import java.nio.file.{Files, NoSuchFileException, Path, Paths, StandardOpenOption}
 import java.nio.file.attribute.PosixFilePermissions
 
 import scala.collection.mutable
+import scala.util.control.NonFatal
 
 import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, render}
@@ -15,39 +17,52 @@ import org.json4s.jackson.JsonMethods.{compact, render}
  * Locks on files, of this process. The kernel gives a lock to one process, and takes it back when that process has
  * ended, however it ends. Within the process, a lock belongs to one holder. No other code of this process may open such
  * a file: when it closes the file, the process loses the lock.
+ *
+ * An owner that hangs keeps its lock. So it gives a sign while it lives: it writes its file again. Who takes over from a
+ * silent owner replaces the file. Then the former owner has lost the lock, and learns it at its next look.
  */
 private[spark] object RunLocks {
-  private case class Held(holder: String, channel: FileChannel, lock: FileLock)
+  private case class Held(holder: String, channel: FileChannel, lock: FileLock, inode: Long, text: Array[Byte])
+  private val SignS = 2L
+  private val GuardMs = 5000L
+  private val LookMs = 10L
   private val Own = PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------"))
   private val held = mutable.Map.empty[Path, Held]
+  @volatile private var signed = 0L
 
   /** Whether `holder` has the lock now. `says` is written into the file, for those who do not get it. */
   def take(file: String, holder: String, says: String): Boolean = synchronized {
     Files.createDirectories(Paths.get(file).getParent, Own)
     val path = real(file)
-    held.get(path) match {
+    mine(path) match {
       case Some(its) => its.holder == holder
-      case None =>
-        val channel = FileChannel.open(path, StandardOpenOption.CREATE, StandardOpenOption.WRITE)
-        val lock = try Option(channel.tryLock()) catch {
-          case _: OverlappingFileLockException => None
-          case error: Throwable => channel.close(); throw error
-        }
-        lock match {
-          case Some(its) =>
-            channel.truncate(0)
-            channel.write(ByteBuffer.wrap(text(says).getBytes(UTF_8)))
-            held.put(path, Held(holder, channel, its))
-          case None => channel.close()
-        }
-        lock.isDefined
+      case None => guarded(path)(lock(path, holder, says))
+    }
+  }
+
+  /** Takes the lock from an owner that gives no sign. False if others have replaced the file `inode` before. */
+  def takeOver(file: String, holder: String, says: String, inode: Long): Boolean = synchronized {
+    val path = real(file)
+    guarded(path)(inodeOf(path).contains(inode) && { Files.delete(path); lock(path, holder, says) })
+  }
+
+  /** Gives a sign for each lock of this process. Cheap if the last one is younger than two seconds. */
+  def sign(): Unit = {
+    val now = System.nanoTime()
+    if (now - signed >= SignS * 1000000000L) {
+      signed = now
+      for (its <- synchronized(held.values.toSeq)) // outside of the monitor: a file system may hang
+        try { // by its channel: with any other one the process would lose the lock
+          its.channel.write(ByteBuffer.wrap(its.text), 0)
+          its.channel.force(false)
+        } catch { case NonFatal(_) => () } // others see no sign then, which is what it means
     }
   }
 
   /** Nothing happens if the lock belongs to another holder. */
   def letGo(file: String, holder: String): Unit = synchronized {
     val path = real(file)
-    held.get(path).filter(_.holder == holder).foreach { its =>
+    mine(path).filter(_.holder == holder).foreach { its =>
       held.remove(path)
       its.lock.release()
       its.channel.close()
@@ -55,7 +70,56 @@ private[spark] object RunLocks {
   }
 
   /** "" if this process does not have the lock. */
-  def holder(file: String): String = synchronized(held.get(real(file)).map(_.holder).getOrElse(""))
+  def holder(file: String): String = synchronized(mine(real(file)).map(_.holder).getOrElse(""))
+
+  /** The lock of this process. None if its file was replaced or deleted. */
+  private def mine(path: Path): Option[Held] = {
+    for (its <- held.get(path) if lost(path, its)) {
+      held.remove(path)
+      its.channel.close()
+    }
+    held.get(path)
+  }
+
+  /** A look that fails says nothing. */
+  private def lost(path: Path, its: Held): Boolean =
+    try !inodeOf(path).contains(its.inode)
+    catch { case _: IOException => false }
+
+  private def inodeOf(path: Path): Option[Long] =
+    try Some(Files.getAttribute(path, "unix:ino").asInstanceOf[Long])
+    catch { case _: NoSuchFileException => None }
+
+  private def lock(path: Path, holder: String, says: String): Boolean = {
+    val channel = FileChannel.open(path, StandardOpenOption.CREATE, StandardOpenOption.WRITE)
+    val lock = try Option(channel.tryLock()) catch {
+      case _: OverlappingFileLockException => None
+      case error: Throwable => channel.close(); throw error
+    }
+    lock match {
+      case Some(its) =>
+        val content = text(says).getBytes(UTF_8)
+        channel.truncate(0)
+        channel.write(ByteBuffer.wrap(content))
+        held.put(path, Held(holder, channel, its, inodeOf(path).getOrElse(0L), content))
+      case None => channel.close()
+    }
+    lock.isDefined
+  }
+
+  /** One process at a time opens or replaces the file. Throws IOException if another one stays at it. */
+  private def guarded(path: Path)(act: => Boolean): Boolean = {
+    val file = path.resolveSibling("guard")
+    val channel = FileChannel.open(file, StandardOpenOption.CREATE, StandardOpenOption.WRITE)
+    try {
+      val deadline = System.nanoTime() + GuardMs * 1000000L
+      while (channel.tryLock() == null) {
+        if (System.nanoTime() > deadline) throw new IOException(s"$file: another process has it locked for too long")
+        Thread.sleep(LookMs)
+      }
+      act
+    } finally channel.close()
+  }
 
   /** One name for each file: with two, it would be opened twice. */
   private def real(file: String): Path = {
@@ -65,5 +129,6 @@ private[spark] object RunLocks {
 
   private def text(says: String): String = compact(render(
     ("pid" -> ProcessHandle.current.pid) ~ ("user" -> System.getProperty("user.name")) ~
-      ("host" -> java.net.InetAddress.getLocalHost.getHostName) ~ ("says" -> says)))
+      ("host" -> java.net.InetAddress.getLocalHost.getHostName) ~ ("says" -> says) ~
+      ("sign_s" -> SignS)))
 }

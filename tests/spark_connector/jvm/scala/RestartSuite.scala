@@ -1,5 +1,6 @@
 package rhino.spark
 
+import java.io.{BufferedReader, InputStreamReader}
 import java.nio.file.{Files, Path}
 import java.util.UUID
 
@@ -16,6 +17,15 @@ import rhino.spark.restart.{Gate, Restarts, RunLocks}
 /** The gate between two batches, and the right to run a query. */
 class RestartSuite extends Suite {
   private def checkpoint(): Path = Files.createTempDirectory("restarts")
+
+  /** Another process that has the lock. */
+  private def locked(file: Path): Process = {
+    val code = "import fcntl, sys, time; file = open(sys.argv[1], 'r+b'); fcntl.lockf(file, fcntl.LOCK_EX); " +
+      "print('locked', flush=True); time.sleep(600)"
+    val other = new ProcessBuilder("python3", "-c", code, s"$file").start()
+    expect(new BufferedReader(new InputStreamReader(other.getInputStream)).readLine(), "locked")
+    other
+  }
 
   private def commit(checkpoint: Path, batch: Long): Unit = {
     Files.createDirectories(checkpoint.resolve("commits"))
@@ -51,6 +61,53 @@ class RestartSuite extends Suite {
     val text = Files.readString(file)
     expect(text.contains(s"\"pid\":${ProcessHandle.current.pid}"), true)
     expect(text.contains("\"says\":\"supervised\""), true)
+  }
+
+  /** Seen by another process: Linux tells nobody of the locks of its own process. */
+  private def isLocked(file: Path): Boolean = {
+    val code = "import fcntl, sys\ntry: fcntl.lockf(open(sys.argv[1], 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)\n" +
+      "except BlockingIOError: sys.exit(9)"
+    new ProcessBuilder("python3", "-c", code, s"$file").inheritIO().start().waitFor() == 9
+  }
+
+  test("the owner of a lock gives signs of life, and may lose the lock to somebody who takes over") {
+    val at = checkpoint()
+    val file = at.resolve("restarts/locks/run")
+    def inode: Long = Files.getAttribute(file, "unix:ino").asInstanceOf[Long]
+    expect(RunLocks.take(s"$file", "a", "supervised"), true)
+    val (text, begun) = (Files.size(file), Files.getLastModifiedTime(file))
+    val deadline = System.nanoTime() + 30000000000L
+    while (Files.getLastModifiedTime(file) == begun && System.nanoTime() < deadline) RunLocks.sign()
+    expect(Files.getLastModifiedTime(file) == begun, false)
+    expect(Files.size(file), text)
+    expect(isLocked(file), true)
+    expect(RunLocks.takeOver(s"$file", "b", "supervised", inode + 1), false)
+    expect(RunLocks.holder(s"$file"), "a")
+    val former = inode
+    expect(RunLocks.takeOver(s"$file", "b", "supervised", former), true)
+    expect(RunLocks.takeOver(s"$file", "c", "supervised", former), false)
+    expect(RunLocks.holder(s"$file"), "b")
+    expect(RunLocks.take(s"$file", "a", "supervised"), false)
+    RunLocks.letGo(s"$file", "b")
+  }
+
+  test("a process that has lost the right to another one begins no batch") {
+    val at = checkpoint()
+    val file = at.resolve("restarts/locks/run")
+    Files.createDirectories(at.resolve("restarts"))
+    val gate = new Gate(UUID.randomUUID, Some(at))
+    gate.pass(1)
+    expect(RunLocks.holder(s"$file"), "unsupervised")
+    Files.delete(file)
+    Files.createFile(file)
+    val other = locked(file)
+    try {
+      fails[IllegalStateException]("another process runs the query")(gate.pass(2))
+      expect(RunLocks.holder(s"$file"), "")
+    } finally other.destroyForcibly()
+    other.waitFor()
+    gate.pass(2)
+    Gate.letGo(at)
   }
 
   test("a closed gate is at a boundary only when the batch that has passed it is committed") {
