@@ -19,7 +19,7 @@ from rhino.cli.status import SECTIONS, render
 from rhino.client.connection import worker_channel
 from rhino.client.handover_client import HandoverClient
 from rhino.client.overview import WorkerView, fetch_overview
-from rhino_core.errors import AlreadyThereError, NoSpaceError, RhinoError
+from rhino_core.errors import AlreadyThereError, NoSpaceError, RhinoError, UnavailableError
 from rhino_core.rpc.channel import call_sync
 from rhino_core.version import version_line
 from rhino_model.codec import plain
@@ -57,12 +57,14 @@ class Bundle:
         self.files: dict[str, str] = {"about.txt": ABOUT}
         self.missing: list[str] = []
 
-    def ask(self, name: str, made: Callable[[], str]) -> None:
-        """Adds a file. An error of Rhino is noted instead."""
+    def ask(self, name: str, made: Callable[[], str]) -> bool:
+        """Adds a file. An error of Rhino is noted instead. Returns False if nobody answers."""
         try:
             self.files[name] = made()
         except (RhinoError, OSError) as error:
             self.missing.append(f"{name}: {error}")
+            return not isinstance(error, UnavailableError)
+        return True
 
     def write(self, path: Path) -> None:
         """Raises AlreadyThereError and NoSpaceError. Only this user can read the file."""
@@ -95,15 +97,15 @@ def run_support_bundle(manager: str, output: Path | None, logs: list[Path]) -> i
         bundle.files["status.txt"] = text.getvalue()
         return _json(overview)
 
-    bundle.ask("status.json", status)
-    with HandoverClient(manager, timeout_s=TIMEOUT_S) as client:
-        for name, asked in (
-            ("handovers", client.list),
-            ("history", client.history),
-            ("decisions", client.decisions),
-            ("archive", client.archive),
-        ):
-            bundle.ask(f"{name}.json", lambda asked=asked: _json(asked()))  # type: ignore[misc]
+    if bundle.ask("status.json", status):
+        with HandoverClient(manager, timeout_s=TIMEOUT_S) as client:
+            for name, asked in (
+                ("handovers", client.list),
+                ("history", client.history),
+                ("decisions", client.decisions),
+                ("archive", client.archive),
+            ):
+                bundle.ask(f"{name}.json", lambda asked=asked: _json(asked()))  # type: ignore[misc]
     for worker in workers:
         name = re.sub(r"[^\w.-]", "_", worker.worker_id)
         bundle.ask(f"workers/{name}.json", lambda worker=worker: _described(worker))  # type: ignore[misc]

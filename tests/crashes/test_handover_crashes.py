@@ -15,7 +15,7 @@ from tests.crashes.stage import POINTS, Stage
 
 SECOND = [p for p in POINTS if p.split(".")[1] in ("marker", "push", "writers", "confirm", "owner", "settled")]
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-EACH_TIME = {("driver", "handover.marker.before"), ("origin", "handover.marker.after")}  # the step on which all turns
+EACH_TIME = {("origin", "handover.marker.after")}  # the step on which all turns
 EVERY = [
     pytest.param(victim, point, marks=() if (victim, point) in EACH_TIME else pytest.mark.nightly)
     for victim in VICTIMS

@@ -18,7 +18,7 @@ from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch, job
 from tests.spark.support.drain import NAME, PARTITIONS, busiest, loads
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(300)]
 SETTINGS = {
     "spark.sql.shuffle.partitions": str(PARTITIONS),
     "spark.rhino.replicationFactor": "1",  # of three workers one has no copy of a group

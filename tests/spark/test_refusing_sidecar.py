@@ -72,6 +72,7 @@ def failure(query: StreamingQuery) -> str:
     return str(error)
 
 
+@pytest.mark.nightly
 def test_a_refused_commit_leaves_nothing_and_its_reason_is_told(local: Local, tmp_path: Path) -> None:
     def refuse(request: Message, context: grpc.ServicerContext) -> None:
         """As a sidecar does: it waits as long as it may, then says what was missing."""

@@ -11,7 +11,7 @@ import pytest
 
 from tests.spark_connector.shared_files_session import RETAINED
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(200)]
 ROOT = Path(__file__).parents[2]
 MODULE = "tests.spark_connector.shared_files_session"
 

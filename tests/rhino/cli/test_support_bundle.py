@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rhino.cli import exit_codes
+from rhino.cli import exit_codes, support_bundle
 from rhino.cli.main import app
 from rhino_core.errors import AlreadyThereError
 from tests.rhino_core.support.metrics import free_port
@@ -30,7 +30,10 @@ def nobody() -> str:
     return f"127.0.0.1:{free_port()}"
 
 
-def test_logs_are_reported_without_secrets_although_nobody_answers(tmp_path: Path, nobody: str) -> None:
+def test_logs_are_reported_without_secrets_although_nobody_answers(
+    tmp_path: Path, nobody: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(support_bundle, "TIMEOUT_S", 1.0)
     (tmp_path / "driver.log").write_text(LOG)
     output = tmp_path / "report.tar.gz"
     arguments = ["support-bundle", "--manager", nobody, "--output", str(output)]
