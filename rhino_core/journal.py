@@ -95,6 +95,8 @@ class Journal:
     fewer writes than were acknowledged, or cannot be read, IntegrityError is raised before anything is changed.
     """
 
+    silent_witnesses: tuple[str, ...] = ()  # a journal on a disk has none
+
     def __init__(self, path: Path, *, bootstrap: bool = False) -> None:
         self._path = path
         expected = acknowledged(path / _ACKNOWLEDGED)

@@ -595,6 +595,8 @@ class ListWorkersReply(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     RHINO_VERSION_FIELD_NUMBER: _builtins.int
     INSECURE_FIELD_NUMBER: _builtins.int
+    WITNESS_ADDRESSES_FIELD_NUMBER: _builtins.int
+    SILENT_WITNESS_ADDRESSES_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     rhino_version: _builtins.str
     """of the manager"""
@@ -602,6 +604,14 @@ class ListWorkersReply(_message.Message):
     """it runs with --insecure: without encryption and identities"""
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerStatus]: ...
+    @_builtins.property
+    def witness_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """addresses of the sidecars with its journal; empty: it is on its own disk"""
+
+    @_builtins.property
+    def silent_witness_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """those of them that do not answer"""
+
     def __init__(
         self,
         *,
@@ -609,10 +619,12 @@ class ListWorkersReply(_message.Message):
         generation: _builtins.int = ...,
         rhino_version: _builtins.str = ...,
         insecure: _builtins.bool = ...,
+        witness_addresses: _abc.Iterable[_builtins.str] | None = ...,
+        silent_witness_addresses: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "insecure", b"insecure", "rhino_version", b"rhino_version", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "insecure", b"insecure", "rhino_version", b"rhino_version", "silent_witness_addresses", b"silent_witness_addresses", "witness_addresses", b"witness_addresses", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

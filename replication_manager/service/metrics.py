@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -51,8 +51,12 @@ class Lags:
 class ReplicationMetrics(Collector):
     """Reads the core when the metrics are requested. `follow` does most of the work before, a little at a time."""
 
-    def __init__(self, core: ReplicationMachine, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, core: ReplicationMachine, registry: CollectorRegistry, witnesses: Callable[[], Mapping[str, int]]
+    ) -> None:
+        """`witnesses`: how many there are by state."""
         self._core = core
+        self._witnesses = witnesses
         self.lags = Lags(core)
         registry.register(self)
 
@@ -72,6 +76,10 @@ class ReplicationMetrics(Collector):
         for state in WorkerState:
             workers.add_metric([state.value], states.count(state))
         yield workers
+        witnesses = GaugeMetricFamily("rhino_witnesses", "Witnesses of the journal by state", labels=["state"])
+        for state, number in self._witnesses().items():
+            witnesses.add_metric([state], number)
+        yield witnesses
         yield GaugeMetricFamily(
             "rhino_draining_workers", "Workers that are being emptied (`rhino drain`)", len(self._core.draining)
         )

@@ -21,7 +21,7 @@ from rhino_core.ids import JobSettings, Worker, check_job, ip_of, is_loopback
 from rhino_core.journal import Journal
 from rhino_core.rpc import audited, convert
 from rhino_core.rpc.server import Server
-from rhino_core.settings import ManagerSettings
+from rhino_core.settings import ManagerSettings, addresses_of
 from rhino_core.turns import Turns
 from rhino_core.version import PROTOCOL, check_protocol, rhino_version
 from rhino_pb import common_pb2, replication_pb2_grpc
@@ -46,6 +46,8 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
     def __init__(self, journal: Journal, settings: ManagerSettings, turns: Turns | None = None) -> None:
         """`turns`: of all services in this process."""
         self._settings = settings
+        self._journal = journal
+        self._witnesses = tuple(addresses_of(settings.witnesses)) if settings.witnesses else ()
         self._turns = turns or Turns()
         self._loop = asyncio.get_running_loop()
         self.runtime = Runtime(journal, settings)
@@ -55,6 +57,10 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         self._settling = self._loop.call_later(SETTLE_S, journal.settle) if journal.fresh else None
         self._streams: Counter[tuple[str, str]] = Counter()  # open heartbeat streams by (worker, process)
         self._probes: set[asyncio.Task[None]] = set()
+
+    def counted_witnesses(self) -> dict[str, int]:
+        silent = len(self._journal.silent_witnesses)
+        return {"answering": len(self._witnesses) - silent, "silent": silent}
 
     def attach(self, server: Server) -> None:
         server.add(replication_pb2_grpc.add_ReplicationManagerServicer_to_server, self, SERVICE_NAME)
@@ -213,6 +219,8 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
                 for record in records
             ],
             generation=self.core.generation,
+            witness_addresses=self._witnesses,
+            silent_witness_addresses=self._journal.silent_witnesses,
         )
 
     async def DescribeGroups(self, request: pb.DescribeGroupsRequest, context: Context) -> pb.DescribeGroupsReply:

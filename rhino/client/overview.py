@@ -138,6 +138,8 @@ class Overview:
     insecure: bool = False  # the manager runs with --insecure
     drains: tuple[DrainView, ...] = ()  # of workers that are draining and not lost
     archive: Archive = NO_ARCHIVE
+    witnesses: tuple[str, ...] = ()  # addresses of the sidecars with the manager's journal; empty: it is on its disk
+    silent_witnesses: tuple[str, ...] = ()  # those that do not answer
 
 
 def query_names(jobs: Iterable[JobView]) -> dict[str, str]:
@@ -189,6 +191,8 @@ def _ask(manager: str, channel: grpc.Channel, timeout_s: float) -> Overview:
         handovers=tuple(decode(Handover, h) for h in handovers.handovers if not h.finished_ms),
         rhino_version=workers.rhino_version,
         insecure=workers.insecure,
+        witnesses=tuple(workers.witness_addresses),
+        silent_witnesses=tuple(workers.silent_witness_addresses),
         drains=tuple(decode(DrainView, d) for d in drains),
         archive=decode(Archive, archive),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -62,6 +63,8 @@ def _degraded(overview: Overview) -> Iterator[str]:
         yield f"{len(suspect)} of {len(workers)} workers suspect: {_named(suspect)}"
     if not workers:
         yield "0 workers live"
+    if silent := overview.silent_witnesses:
+        yield f"{len(silent)} of {count(len(overview.witnesses), 'witness', 'witnesses')} silent: {_named(silent)}"
     for state in ("failing", "full"):
         disks = [worker.worker_id for worker in workers if worker.disk == state]
         if disks:
@@ -127,6 +130,7 @@ def _hints(overview: Overview) -> Iterator[str]:
         named = _named(sorted({hosts.get(copies[group.group][0], "") for group in together}))
         yield f"all copies of {_groups_of(together, overview)} are on one host, and are lost with it: {named}"
     yield from _zone_hints(overview, copies)
+    yield from _witness_hints(overview)
     yield from _without_a_batch(overview, QUIET_S, SILENT_S)
     once = [group for group in overview.groups if group.replication_factor == 0]
     if once:
@@ -152,6 +156,17 @@ def _hints(overview: Overview) -> Iterator[str]:
     if away:
         nodes = count(sum(missed for _, missed in away), "virtual node")
         yield f"{nodes} ran elsewhere than desired in the newest batch: {_named([name for name, _ in away])}"
+
+
+def _witness_hints(overview: Overview) -> Iterator[str]:
+    """Places whose loss takes a majority of the witnesses, and with them the manager."""
+    at = {worker.peer_address: worker for worker in overview.workers}
+    known = [at[address] for address in overview.witnesses if address in at]
+    for kind, places in (("zone", [one.zone for one in known]), ("host", [one.host for one in known])):
+        for place, times in Counter(places).items():
+            if place and 1 < times > len(overview.witnesses) // 2:
+                yield f"{times} of {len(overview.witnesses)} witnesses are in {kind} {place}: managers stop without it"
+                return
 
 
 def _zone_hints(overview: Overview, copies: Mapping[GroupId, list[str]]) -> Iterator[str]:

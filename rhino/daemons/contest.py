@@ -49,6 +49,7 @@ class Contest:
     def __init__(self, links: WitnessLinks, lease_s: float, *, bootstrap: bool) -> None:
         self.lead: Future[Lead] = Future()
         self.over: Future[None] = Future()
+        self.silent: tuple[str, ...] = ()  # addresses of witnesses without an answer to the newest look
         self._links = links
         self._lease_s = lease_s
         self._bootstrap = bootstrap
@@ -150,9 +151,10 @@ class Contest:
         """Makes the witnesses of the settings those of the journal, one after the other: also one with a new disk."""
         while True:
             await asyncio.sleep(LOOK_S)
-            found = {one.witness for one in (await self._links.identify()).values()}
-            if len(found) == len(self._links.addresses) and contender.leads:
-                self._approach(set(contender.witnesses), found)
+            answers = await self._links.identify()
+            self.silent = tuple(address for address in self._links.addresses if address not in answers)
+            if not self.silent and contender.leads:
+                self._approach(set(contender.witnesses), {one.witness for one in answers.values()})
 
     def _approach(self, present: set[str], wanted: set[str]) -> None:
         missing, former = sorted(wanted - present), sorted(present - wanted)

@@ -72,7 +72,7 @@ async def _metrics(
     from rhino_core.metrics import ArchiveMetrics, AuditMetrics, CollectorRegistry, exporting
 
     registry = CollectorRegistry()
-    groups = ReplicationMetrics(replication.core, registry)
+    groups = ReplicationMetrics(replication.core, registry, replication.counted_witnesses)
     queries = HandoverMetrics(handover.core, registry, handover.archive)
     AuditMetrics(registry, lambda: audit.missing_total)
     ArchiveMetrics(registry, used)

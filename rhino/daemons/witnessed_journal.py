@@ -34,6 +34,10 @@ class WitnessedJournal(Journal):
         self.generation = max(generation, int(self._values.get(GENERATION, 0)) + 1)
         self._write({GENERATION: self.generation})
 
+    @property
+    def silent_witnesses(self) -> tuple[str, ...]:
+        return self._contest.silent
+
     def _write(self, values: Mapping[str, Any], gone: Iterable[str] = ()) -> None:
         stored: dict[str, bytes | None] = {key: _stored(value) for key, value in values.items()}
         try:

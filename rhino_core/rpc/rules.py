@@ -161,7 +161,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(_HOST, "host"),
         _of(_HOST_OR_NONE, "ExecutorChanged.host DriverHello.host DesiredWorker.host driver_host"),
         _of(_LOCATION, "location"),
-        _of(_ADDRESS, "peer_address"),
+        _of(_ADDRESS, "peer_address witness_addresses silent_witness_addresses"),
         _of(_ADDRESSES, "manager"),
         _of(_FILE, "name references"),
         _of(_FILE_OR_NONE, "same_as"),

@@ -38,6 +38,7 @@ CASES = {
     "RhinoScrubFoundDamage": one("rhino_scrub_errors_total", HERE, "0 0 1x20", "1x20"),
     "RhinoPushBytesChanged": one("rhino_push_alarms_total", f'kind="tag",{HERE}', "0 0 1x20", "1x20"),
     "RhinoManagerDown": one("up", f'job="rhino-manager",{HERE}', "0x20", "1x10 0 1x10"),
+    "RhinoWitnessSilent": one("rhino_witnesses", f'state="silent",{HERE}', "1x20", "0x10 1x4 0x5"),
     "RhinoSidecarDown": one("up", f'job="rhino-sidecar",{HERE}', "0x20", "1x10 0 1x10"),
     "RhinoWorkerLost": one("rhino_workers", f'state="lost",{HERE}', "1x20", "0x15 1x3 0x2"),
     "RhinoWorkersFlap": one(

@@ -164,3 +164,15 @@ def test_an_archive_that_has_stopped_and_failed_drills_are_reasons() -> None:
         "the archive has stopped: KeyError: 1; start the manager again",
         "4 restore drills failed: batch 1: damaged, b, c and 1 more",
     )
+
+
+def test_witnesses_that_do_not_answer_or_share_a_place() -> None:
+    at = tuple(dataclasses.replace(worker(name), zone=zone) for name, zone in (("a", "z1"), ("b", "z1"), ("c", "z2")))
+    seen = overview(at)
+    addresses = tuple(one.peer_address for one in at)
+    assert judge(dataclasses.replace(seen, witnesses=(addresses[0], addresses[2], "elsewhere:7462"))).hints == ()
+    verdict = judge(dataclasses.replace(seen, witnesses=addresses, silent_witnesses=addresses[1:2]))
+    assert (verdict.level, verdict.reasons) == (Level.DEGRADED, (f"1 of 3 witnesses silent: {addresses[1]}",))
+    assert verdict.hints == ("2 of 3 witnesses are in zone z1: managers stop without it",)
+    bare = dataclasses.replace(seen, workers=(worker("a"), worker("b"), worker("c")), witnesses=addresses)
+    assert [hint for hint in judge(bare).hints if "witness" in hint] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,6 +139,36 @@ def test_a_manager_without_a_majority_stops(stage: Stage) -> None:
     sidecars[1].kill()
     leader.wait_for("its end", lambda: not leader.running or None, timeout_s=60)
     assert leader.returncode == exit_codes.UNREACHABLE
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+def test_a_witness_with_a_new_disk_gets_the_journal(stage: Stage) -> None:
+    """Then it counts: with one of the others it elects the next leader, which knows the journal."""
+    sidecars = {name: stage.sidecar(name) for name in "abc"}
+    leader = stage.manager("m1", bootstrap=True)
+    wait_manager(leader)
+    for sidecar in sidecars.values():
+        wait_sidecar(sidecar)
+    with HandoverClient(stage.address) as client:
+        client.drain("a")
+    sidecars["c"].kill()
+    silent = (f"127.0.0.1:{stage.ports['c']}",)
+    leader.wait_for("the loss", lambda: _silent(stage) == silent or None, timeout_s=60)
+    shutil.rmtree(stage.folder / "c" / "data")
+    wait_sidecar(stage.sidecar("c"))
+    changes = "witnesses change"  # the new one comes, and the former one goes
+    leader.wait_for("it", lambda: leader.log_path.read_text().count(changes) == 2 or None, timeout_s=60)
+    assert _silent(stage) == ()
+    sidecars["a"].kill()
+    leader.kill()
+    wait_manager(stage.manager("m2"))
+    with HandoverClient(stage.address) as client:
+        assert client.drain_status("a").draining
+
+
+def _silent(stage: Stage) -> tuple[str, ...]:
+    return fetch_overview(stage.address, timeout_s=30).silent_witnesses
 
 
 @pytest.mark.timeout(300)
