@@ -95,8 +95,6 @@ class Journal:
     fewer writes than were acknowledged, or cannot be read, IntegrityError is raised before anything is changed.
     """
 
-    silent_witnesses: tuple[str, ...] = ()  # a journal on a disk has none
-
     def __init__(self, path: Path, *, bootstrap: bool = False) -> None:
         self._path = path
         expected = acknowledged(path / _ACKNOWLEDGED)
@@ -150,6 +148,11 @@ class Journal:
             f"the file {_ACKNOWLEDGED!r} in it to go on with what can be read; or move the folder away and start with "
             "--bootstrap: sidecars report what they hold, but forgotten jobs, draining marks and handovers are gone"
         )
+
+    @property
+    def silent_witnesses(self) -> tuple[str, ...]:
+        """Addresses. A journal on a disk has none."""
+        return ()
 
     def write(self, values: Mapping[str, Any], gone: Iterable[str] = (), *, generation: int = 0) -> None:
         """Writes all values, deletes the keys in `gone` and raises the generation, atomically and with one sync.

@@ -77,8 +77,8 @@ class ReplicationMetrics(Collector):
             workers.add_metric([state.value], states.count(state))
         yield workers
         witnesses = GaugeMetricFamily("rhino_witnesses", "Witnesses of the journal by state", labels=["state"])
-        for state, number in self._witnesses().items():
-            witnesses.add_metric([state], number)
+        for kind, number in self._witnesses().items():
+            witnesses.add_metric([kind], number)
         yield witnesses
         yield GaugeMetricFamily(
             "rhino_draining_workers", "Workers that are being emptied (`rhino drain`)", len(self._core.draining)
