@@ -26,6 +26,12 @@ class ClusterError(RhinoError):
     """A process of the local cluster did not start, or ended unexpectedly. The message has its name and log tail."""
 
 
+def tail_of(text: str, log: Path) -> str:
+    """The last lines of a log, for error messages."""
+    lines = text.splitlines()[-TAIL_LINES:]
+    return "".join(f"\n  | {line}" for line in lines) + f"\n  (whole log: {log})"
+
+
 class Process:
     """A named child process that leads its own session. The session identifies its descendants.
 
@@ -91,8 +97,7 @@ class Process:
 
     def tail(self) -> str:
         """The last lines of the output, for error messages."""
-        lines = self.text().splitlines()[-TAIL_LINES:]
-        return "".join(f"\n  | {line}" for line in lines) + f"\n  (whole log: {self.log_path})"
+        return tail_of(self.text(), self.log_path)
 
     def session_pids(self) -> list[int]:
         """Live pids of this process's session: the process itself first, then the others."""

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark import SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from rhino.testing.process import ClusterError
+from rhino.testing.process import ClusterError, tail_of
 from rhino.testing.spark_daemons import spark_env
 
 DRIVER_STOP_TIMEOUT_S = 20.0
@@ -23,13 +24,18 @@ DRIVER_STOP_TIMEOUT_S = 20.0
 def open_session(conf: Mapping[str, str], *, log_path: Path) -> SparkSession:
     """Opens a new session with `conf`. If a driver JVM is started, it writes to `log_path`.
 
-    Raises ClusterError when this process has a running SparkContext: Spark would use it instead.
+    Raises ClusterError when this process has a running SparkContext, because Spark would use it instead, and when the
+    JVM ends at once.
     """
     active = SparkContext._active_spark_context
     if active is not None:
         raise ClusterError(f"a SparkContext on {active.master} is running in this process: stop it first")
     with _environment(spark_env(conf["spark.driver.host"])), _output_into(log_path), _interrupts_kept():
-        return SparkSession.builder.config(map=dict(conf)).getOrCreate()
+        try:
+            return SparkSession.builder.config(map=dict(conf)).getOrCreate()
+        except PySparkRuntimeError as error:
+            tail = tail_of(log_path.read_text(errors="replace"), log_path)
+            raise ClusterError(f"Spark's driver does not start: {error}{tail}") from error
 
 
 def close_driver() -> None:

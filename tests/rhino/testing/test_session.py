@@ -70,3 +70,9 @@ def test_an_interrupted_call_is_a_keyboard_interrupt(spark: SparkSession, tmp_pa
 def test_functions_can_be_made_after_the_end_of_a_driver(spark: SparkSession) -> None:
     close_driver()
     assert functions.udf(lambda value: value, LongType()).returnType == LongType()
+
+
+def test_why_a_driver_does_not_start_is_told(tmp_path: Path) -> None:
+    conf = CONF | {"spark.driver.extraJavaOptions": "-XX:MaxRAMPercentage=most"}
+    with pytest.raises(ClusterError, match=r"(?s)does not start.*MaxRAMPercentage"):
+        open_session(conf, log_path=tmp_path / "driver.log")
