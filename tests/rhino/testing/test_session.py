@@ -48,20 +48,28 @@ def spark(tmp_path: Path, interruptible: None) -> Iterator[SparkSession]:
     close_driver()
 
 
-def count_for_ever(spark: SparkSession, interrupt: threading.Timer) -> None:
-    """A call is in flight nearly all the time."""
-    interrupt.start()
-    while True:
-        spark.range(1000).count()
+def count_for_ever(spark: SparkSession) -> None:
+    """A call is in flight nearly all the time. Ctrl-C comes until it is heard: Python ignores one in a finalizer."""
+    heard = threading.Event()
+
+    def interrupt() -> None:
+        while not heard.wait(0.5):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    try:
+        while True:
+            spark.range(1000).count()
+    finally:
+        heard.set()
 
 
 def test_an_interrupted_call_is_a_keyboard_interrupt(spark: SparkSession, tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     with pytest.raises(ClusterError, match=r"a SparkContext on local\[2\] is running"):
         open_session(CONF, log_path=tmp_path / "other.log")
-    interrupt = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
-        count_for_ever(spark, interrupt)
+        count_for_ever(spark)
     close_driver()
     assert SparkContext._active_spark_context is None
     assert psutil.Process().children(recursive=True) == []
