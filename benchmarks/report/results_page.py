@@ -15,6 +15,7 @@ COMMAND = "python -m benchmarks.report.results_page"
 WIDEST = 10  # columns; a wider table is shown with its columns as lines
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "A lost worker": ("recovery", "flink", "placement"),
+    "Any other loss": ("losses",),
     "A planned move": ("handover",),
     "A change of a running query": ("modify", "restart", "branch", "shadow", "restructure"),
     "Plans of placement": ("planning", "correlation", "adaptation", "balance"),
