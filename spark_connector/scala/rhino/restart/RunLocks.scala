@@ -18,8 +18,8 @@ import org.json4s.jackson.JsonMethods.{compact, render}
  * ended, however it ends. Within the process, a lock belongs to one holder. No other code of this process may open such
  * a file: when it closes the file, the process loses the lock.
  *
- * An owner that hangs keeps its lock. So it gives a sign while it lives: it writes its file again. Who takes over from a
- * silent owner replaces the file. Then the former owner has lost the lock, and learns it at its next look.
+ * An owner that hangs keeps its lock. So it gives a sign while it lives: it writes its file again. Who takes over from
+ * a silent owner replaces the file. Then the former owner has lost the lock, and learns it at its next look.
  */
 private[spark] object RunLocks {
   private case class Held(holder: String, channel: FileChannel, lock: FileLock, inode: Long, text: Array[Byte])
