@@ -26,7 +26,7 @@ VERSION ?=
 LOCKS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo audit chaos fuzz suites bench figures docs test test-rest test-worker test-simulation test-spark test-nightly nightly-spark nightly-kubernetes nightly-rest nightly-seeds lint wheel locks bill release-check clean
+.PHONY: help setup demo audit chaos fuzz suites bench figures docs test test-rest test-worker test-spark test-nightly nightly-spark nightly-kubernetes nightly-rest nightly-seeds lint wheel locks bill release-check clean
 
 help:
 	@grep -hE '^# make' Makefile | tr '#' '\n' | sed '/^$$/d'
@@ -76,21 +76,18 @@ lint: $(STAMP)
 	$(BIN)/python -m tools.prose
 	PYTHONPATH=.:proto $(BIN)/lint-imports --no-cache
 
-# Four side by side: most tests wait most of the time. The output of each lane comes at its end, and failures once more
+# Three side by side: most tests wait most of the time. The output of each lane comes at its end, and failures once more
 # at the very end.
 test: $(STAMP)
 	@rm -rf $(RESULTS)
-	@$(MAKE) --no-print-directory -j4 --output-sync=target setup test-spark test-worker test-simulation test-rest lint docs || \
+	@$(MAKE) --no-print-directory -j3 --output-sync=target setup test-spark test-worker lint test-rest docs || \
 	  { $(BIN)/python -m tools.test_failures $(RESULTS); exit 1; }
 
 RESULTS := build/test-results
 PYTEST = $(BIN)/python -m pytest -p no:cacheprovider --durations=15 --junitxml=$(RESULTS)/$@.xml
 
 test-worker: $(STAMP)
-	$(PYTEST) -m "not spark and not nightly" tests/worker_runtime
-
-test-simulation: $(STAMP)
-	$(PYTEST) -m "not spark and not nightly" tests/simulation
+	$(PYTEST) -m "not spark and not nightly" tests/worker_runtime tests/simulation
 
 test-rest: $(STAMP)
 	$(PYTEST) -m "not spark and not nightly" --ignore=tests/worker_runtime --ignore=tests/simulation
