@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,13 +70,23 @@ class Sender:
         self.epoch = epoch_to_pb(Epoch(1, 1))
         self._credit = 0
         self._acked = 0
+        self._waiting: deque[str] = deque()
 
     async def run(self, address: str) -> None:
+        """A refused file is sent again: on a busy machine the sidecar may not know the sender in time."""
         count, size = FILES[self._lane]
         content = os.urandom(size)
+        names = [
+            f"{n}_id.changelog" if self._lane is Lane.COMMIT else f"SSTs/{n:06d}-u.sst" for n in range(1, count + 1)
+        ]
+        self._waiting = deque(names)
+        transfers = itertools.count(1)
         async with stream(address, LANE_TO_PB[self._lane], self.name) as (wire, replies):
-            for number in range(1, count + 1):
-                name = f"{number}_id.changelog" if self._lane is Lane.COMMIT else f"SSTs/{number:06d}-u.sst"
+            while self._acked < count:
+                if not self._waiting:
+                    self._take(await replies.get())
+                    continue
+                number, name = next(transfers), self._waiting.popleft()
                 entry = FileEntry(self.store, name, size, crc32c(content))
                 begin = peer_pb2.PushBegin(transfer=number, file=file_to_pb(entry), epoch=self.epoch)
                 wire.post(packed(peer_pb2.PushFrame(begin=begin)))
@@ -87,14 +99,15 @@ class Sender:
                     wire.post(packed(peer_pb2.PushFrame(data=data), len(part)), part)
                     self._credit -= len(part)
                     sent += len(part)
-            while self._acked < count:
-                self._take(await replies.get())
 
     def _take(self, reply: peer_pb2.PushReply) -> None:
         kind = reply.WhichOneof("reply")
-        assert kind in ("welcome", "credit", "ack"), reply
+        assert kind in ("welcome", "credit", "ack", "refusal"), reply
         self._credit += reply.welcome.credit_bytes + reply.credit.bytes
         self._acked += kind == "ack"
+        if kind == "refusal":
+            assert "the manager" in reply.refusal.message, reply
+            self._waiting.append(reply.refusal.name)
 
 
 async def introduce(senders: list[Sender], socket: Path, manager: str) -> None:
