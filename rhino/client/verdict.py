@@ -162,10 +162,10 @@ def _witness_hints(overview: Overview) -> Iterator[str]:
     """Places whose loss takes a majority of the witnesses, and with them the manager."""
     at = {worker.peer_address: worker for worker in overview.workers}
     known = [at[address] for address in overview.witnesses if address in at]
-    for kind, places in (("zone", [one.zone for one in known]), ("host", [one.host for one in known])):
+    for kind, places in (("in zone", [one.zone for one in known]), ("on host", [one.host for one in known])):
         for place, times in Counter(places).items():
             if place and 1 < times > len(overview.witnesses) // 2:
-                yield f"{times} of {len(overview.witnesses)} witnesses are in {kind} {place}: managers stop without it"
+                yield f"{times} of {len(overview.witnesses)} witnesses are {kind} {place}: managers stop without it"
                 return
 
 
