@@ -68,7 +68,7 @@ def test_a_confirmed_restart_is_never_taken_back(pair: Found) -> None:
 
 
 def test_a_standby_takes_over_from_a_driver_that_hangs_and_is_not_disturbed_when_it_wakes() -> None:
-    """Who runs without the right begins no batch. Who has it, and does not hang, is one."""
+    """A process without the right begins no batch, and at most one process has the right."""
     found = explore(World((FORMER, SPARE, SPARE), right=0), anew=False, hangs=True)
     taken = woken = 0
     for world in found:

@@ -72,7 +72,7 @@ private[spark] object RunLocks {
   /** "" if this process does not have the lock. */
   def holder(file: String): String = synchronized(mine(real(file)).map(_.holder).getOrElse(""))
 
-  /** The lock of this process. None if its file was replaced or deleted. */
+  /** The lock of this process. None if it has ended, or its file was replaced or deleted. */
   private def mine(path: Path): Option[Held] = {
     for (its <- held.get(path) if lost(path, its)) {
       held.remove(path)
@@ -81,9 +81,9 @@ private[spark] object RunLocks {
     held.get(path)
   }
 
-  /** A look that fails says nothing. */
+  /** A look that fails says nothing. An interrupted thread closes its channel, and the lock ends with it. */
   private def lost(path: Path, its: Held): Boolean =
-    try !inodeOf(path).contains(its.inode)
+    try !its.channel.isOpen || !inodeOf(path).contains(its.inode)
     catch { case _: IOException => false }
 
   private def inodeOf(path: Path): Option[Long] =

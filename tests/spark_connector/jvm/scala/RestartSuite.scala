@@ -91,6 +91,22 @@ class RestartSuite extends Suite {
     RunLocks.letGo(s"$file", "b")
   }
 
+  test("a lock ends with its channel, which an interrupted thread closes") {
+    val file = checkpoint().resolve("locks/run")
+    expect(RunLocks.take(s"$file", "a", "supervised"), true)
+    val begun = Files.getLastModifiedTime(file)
+    val deadline = System.nanoTime() + 30000000000L
+    while (RunLocks.holder(s"$file") == "a" && System.nanoTime() < deadline) {
+      Thread.currentThread.interrupt()
+      RunLocks.sign()
+      Thread.interrupted()
+    }
+    expect((RunLocks.holder(s"$file"), Files.getLastModifiedTime(file)), ("", begun))
+    expect(RunLocks.take(s"$file", "b", "supervised"), true)
+    expect(isLocked(file), true)
+    RunLocks.letGo(s"$file", "b")
+  }
+
   test("a process that has lost the right to another one begins no batch") {
     val at = checkpoint()
     val file = at.resolve("restarts/locks/run")
