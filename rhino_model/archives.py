@@ -12,7 +12,7 @@ class ArchivedQuery:
     `batch_id`: of the newest archived batch, `logged_ms`: when it was logged, `written_ms`: when it was whole in the
     archive. `logged_batch_id`: the newest logged batch. `whole`: the archive has that batch. `age_s`: seconds since the
     oldest logged batch later than the archived one; 0 if there is none. `error`: of the last attempt. `every_s`:
-    between two archived batches: the interval, or more if the limit of requests needs it.
+    between two archived batches. `why`: what makes it more than the cluster's interval; empty: nothing.
     """
 
     job: str
@@ -26,6 +26,7 @@ class ArchivedQuery:
     running: bool
     error: str
     every_s: float = 0.0
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,6 +282,7 @@ def _shown(job: str, query: ArchivedQuery, names: Mapping[str, str], now: float)
         running=query.round is not None,
         error=query.error,
         every_s=query.every_s,
+        why=query.why,
     )
 
 

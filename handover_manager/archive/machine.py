@@ -73,7 +73,7 @@ class Round:
 class ArchivedQuery:
     """`newest`: the newest manifest; None: none, or not known while `known` is false. `error`: of the last attempt.
 
-    `every_s`: seconds between the begins of two rounds, as they need requests.
+    `every_s`: seconds between the begins of two rounds. `why`: what makes them more than the setting; empty: nothing.
 
     `archived`: the same batch, if its versions are known. `newest_at`: when it was in the archive.
     """
@@ -90,6 +90,7 @@ class ArchivedQuery:
     checkpoint: CheckpointRead | None = None  # that of the newest logged batch, if the driver has sent it
     due_at: float = 0.0
     every_s: float = 0.0
+    why: str = ""
     failures: int = 0
     error: str = ""
     stranger: bool = False  # another cluster writes the archive of this query
@@ -162,7 +163,7 @@ class ArchiveMachine:
                     assert query.round is not None
                     former, query.round = query.round, None
                     query.newest_at = former.began_at
-                    self._pace(query, former)
+                    self._pace(query, former, now)
                     self._archived(query, manifest, former.batch.versions, former.began_at)
             case StepFailed():
                 self._step_failed(event, now)
@@ -207,12 +208,13 @@ class ArchiveMachine:
         query.behind_since = since if query.behind else None
         query.failures, query.error, query.stranger = 0, "", False
 
-    def _pace(self, query: ArchivedQuery, former: Round) -> None:
-        """The next rounds probably need as many requests."""
-        needed_s = 0.0
+    def _pace(self, query: ArchivedQuery, former: Round, now: float) -> None:
+        """The next rounds probably need as many requests, and as much time. Batches between two rounds are left out."""
+        limited_s = 0.0
         if self._requests_a_day:
-            needed_s = DAY_S * former.requests * len(self.queries) / self._requests_a_day
-        query.every_s = max(self._every_s, needed_s)
+            limited_s = DAY_S * former.requests * len(self.queries) / self._requests_a_day
+        paces = (self._every_s, ""), (limited_s, "the limit of requests"), (now - former.began_at, "the uploads")
+        query.every_s, query.why = max(paces, key=lambda pace: pace[0])
         query.due_at = former.began_at + query.every_s
 
     def _step_failed(self, event: StepFailed, now: float) -> None:

@@ -1670,6 +1670,7 @@ class ArchivedQuery(_message.Message):
     RUNNING_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     EVERY_S_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     name: _builtins.str
     batch_id: _builtins.int
@@ -1689,7 +1690,9 @@ class ArchivedQuery(_message.Message):
     error: _builtins.str
     """of the last attempt"""
     every_s: _builtins.float
-    """between two archived batches: the interval, or more if the limit of requests needs it"""
+    """between two archived batches"""
+    why: _builtins.str
+    """what makes it more than ArchiveStatus.every_s; empty: nothing"""
     def __init__(
         self,
         *,
@@ -1704,10 +1707,11 @@ class ArchivedQuery(_message.Message):
         running: _builtins.bool = ...,
         error: _builtins.str = ...,
         every_s: _builtins.float = ...,
+        why: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_s", b"age_s", "batch_id", b"batch_id", "error", b"error", "every_s", b"every_s", "job", b"job", "logged_batch_id", b"logged_batch_id", "logged_ms", b"logged_ms", "name", b"name", "running", b"running", "whole", b"whole", "written_ms", b"written_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_s", b"age_s", "batch_id", b"batch_id", "error", b"error", "every_s", b"every_s", "job", b"job", "logged_batch_id", b"logged_batch_id", "logged_ms", b"logged_ms", "name", b"name", "running", b"running", "whole", b"whole", "why", b"why", "written_ms", b"written_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -101,7 +101,7 @@ def _show(found: Archive, call: CallOptions) -> None:
         state = Cell("failing", "red") if one.error else Cell("archiving" if one.running else "idle")
         age = Cell("up to date", "green") if one.whole else Cell(f"{duration(one.age_s)} behind")
         batch = "none" if one.batch_id < 0 else str(one.batch_id)
-        every = duration(one.every_s) + " (limit of requests)" * (one.every_s > found.every_s)
+        every = duration(one.every_s) + f" ({one.why})" * bool(one.why)
         rows.append((one.name or one.job, batch, str(one.logged_batch_id), age, every, state))
     if rows:
         show_columns(console(), ("query", "archived", "logged", "age", "every", "state"), rows)

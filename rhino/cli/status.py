@@ -63,6 +63,9 @@ def archive_line(archive: Archive) -> str:
     age_s = max((one.age_s for one in archive.queries), default=0.0)
     age = f"{duration(age_s)} behind" if age_s else "up to date"
     drills, text = archive.drills, f"archive {archive.url}: {count(len(archive.queries), 'query', 'queries')}, {age}"
+    slowest = max(archive.queries, key=lambda one: one.every_s, default=None)
+    if slowest is not None and slowest.why:
+        text += f", a batch every {duration(slowest.every_s)} ({slowest.why})"
     if not drills.every_s:
         return f"{text}; no restore drills"
     passed = f"the last one {duration(drills.passed_age_s or 0.0)} ago" if drills.passed else "none yet"

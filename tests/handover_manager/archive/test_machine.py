@@ -176,6 +176,27 @@ def test_the_next_round_has_the_newest_batch_and_names_the_one_before(cluster: C
     assert play.machine.next_deadline() is None, "nothing new"
 
 
+def test_slow_uploads_make_the_interval_longer_and_the_newest_batch_comes_next(cluster: Cluster) -> None:
+    play = Play(cluster)
+    query = play.machine.queries
+    for batch, took_s in ((1, 0.0), (11, 4 * EVERY_S), (21, 0.0)):
+        play.logged(batch)
+        play.uploaded("w2")
+        play.now += took_s
+        for newer in range(batch + 1, batch + 4):
+            play.logged(newer)
+        play.uploaded("w3")
+        expected = (4 * EVERY_S, "the uploads") if took_s else (EVERY_S, "")
+        assert (query[JOB].every_s, query[JOB].why) == expected
+        if not took_s:  # else the next round has begun
+            assert query[JOB].round is None
+            play.tick()
+        play.uploaded("w2")
+        play.uploaded("w3")
+        play.now += EVERY_S
+    assert [manifest.batch_id for manifest in play.written] == [1, 4, 11, 14, 21, 24]
+
+
 def test_a_limit_of_requests_makes_the_interval_longer(cluster: Cluster) -> None:
     play = Play(cluster, requests_a_day=1000)
     for batch in (1, 2):
@@ -184,6 +205,7 @@ def test_a_limit_of_requests_makes_the_interval_longer(cluster: Cluster) -> None
         play.uploaded("w3")
         query = play.machine.queries[JOB]
         assert query.every_s == pytest.approx(864.0), "10 requests of 1000 a day"
+        assert query.why == "the limit of requests"
         play.logged(batch + 10)
         assert play.machine.next_deadline() == pytest.approx(play.now + 864.0)
         play.tick()

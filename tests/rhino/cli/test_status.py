@@ -156,6 +156,11 @@ def test_the_archive_has_a_line_if_there_is_one() -> None:
         == "archive /a: 0 queries, up to date; restore drills: 0 passed, none yet, 1 not run (no worker)"
     )
     assert archive_line(Archive("/a", "c", ())) == "archive /a: 0 queries, up to date; no restore drills"
+    slow = dataclasses.replace(query, every_s=45.0, why="the uploads")
+    assert (
+        archive_line(Archive("/a", "c", (slow,), 10.0))
+        == "archive /a: 1 query, 12 s behind, a batch every 45 s (the uploads); no restore drills"
+    )
 
 
 def test_the_requests_to_the_archive_have_a_price() -> None:
