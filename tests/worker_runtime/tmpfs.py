@@ -42,6 +42,19 @@ def tmpfs(folder: Path, size_mb: int, inodes: int = 0) -> Iterator[Path]:
         yield folder
 
 
+@contextlib.contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """As when the kernel has found errors on the disk of `folder`. Skips a test that may not mount."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    for options in (("--bind", str(folder), str(folder)), ("-o", "remount,bind,ro", str(folder))):
+        subprocess.run(["mount", *options], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
 def fill(folder: Path, leave_bytes: int) -> Path:
     """A file that leaves so many bytes free, or as few as the file system allows."""
     ballast = folder / "ballast"

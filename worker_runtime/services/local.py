@@ -118,7 +118,8 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
             request.commit_timeout_s or self._settings.commit_timeout_s,
             self._store.layout.inbox / uuid.uuid4().hex,
         )
-        session.inbox.mkdir(mode=FOLDER_MODE)
+        with self._store.disk.errors_of(str(session.inbox)):
+            session.inbox.mkdir(mode=FOLDER_MODE)
         self._sessions[session.session_id] = session
         log.info("session attached", extra={"client": session.client, "session": session.number, "uid": session.uid})
         try:

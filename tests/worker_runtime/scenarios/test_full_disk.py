@@ -20,7 +20,7 @@ from tests.handover_manager.cluster import FakeDriver
 from tests.worker_runtime import cluster as cluster_module
 from tests.worker_runtime.cluster import MAIN, Cluster, changelog_bytes, zip_bytes
 from tests.worker_runtime.support.with_manager import STORE, group_of, lineage, manager, settings_of, version
-from tests.worker_runtime.tmpfs import fill, tmpfs
+from tests.worker_runtime.tmpfs import fill, read_only, tmpfs
 
 MARKER = "break-the-disk"  # while this file is in the data folder, renames into the store fail
 BROKEN = f"""
@@ -164,6 +164,18 @@ async def test_a_failing_disk_is_shown_and_gets_nothing_new_until_a_restart(
         await b.start()
         await until(address, "b", lambda w: w.disk == "ok" and w.state == "live")
         await group_of_any(address)
+
+
+async def test_a_session_on_a_read_only_disk_is_refused_and_the_disk_is_failing(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    async with asyncio.timeout(60), manager(settings_of(tmp_path)) as cluster.address:
+        (a,) = await cluster.start("a")
+        with read_only(a.settings.data_dir):
+            with pytest.raises(grpc.RpcError, match="Read-only file system"):
+                async with a.attach():
+                    pass
+            await until(cluster.address, "a", lambda w: w.disk == "failing" and "Read-only" in w.disk_message)
 
 
 async def test_a_sidecar_that_cannot_keep_an_epoch_ends_rather_than_go_on_without(
