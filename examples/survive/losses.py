@@ -26,27 +26,30 @@ class Loss:
 
 
 class Drivers:
-    """The driver that runs the query, and a standby. `start(standby)` starts an application."""
+    """The driver that runs the query, and a standby since `another`. `start(standby)` starts an application."""
 
     def __init__(self, start: Callable[[bool], Process]) -> None:
         self._start = start
-        self.running, self.standby = start(False), start(True)
+        self.running = start(False)
+        self._standby: Process | None = None
 
     def ready(self) -> bool:
         """Whether the standby has rehearsed."""
-        return "rehearsed" in self.standby.text()
+        return self._standby is not None and "rehearsed" in self._standby.text()
 
     def kill(self) -> None:
+        assert self._standby is not None
         self.running.kill()
-        self.running = self.standby
+        self.running, self._standby = self._standby, None
 
     def another(self) -> None:
-        self.standby = self._start(True)
+        self._standby = self._start(True)
 
     def stop(self) -> None:
         """The standby first: it cannot know why the other one ends."""
-        for process in (self.standby, self.running):
-            process.kill()
+        for process in (self._standby, self.running):
+            if process is not None:
+                process.kill()
 
 
 def losses(cluster: ElasticCluster, drivers: Drivers) -> list[Loss]:

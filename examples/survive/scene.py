@@ -78,6 +78,7 @@ class Scene:
             with self._cluster:
                 drivers = Drivers(self._application)
                 self._wait("the first batches", START_S, lambda: self._committed() >= FIRST_BATCHES)
+                drivers.another()
                 self._wait("the standby", START_S, drivers.ready)
                 kinds = [one for one in losses(self._cluster, drivers) if not self._only or one.kind in self._only]
                 for _ in range(self._rounds):

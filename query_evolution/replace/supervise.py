@@ -400,7 +400,8 @@ class Supervised:
         self._rehearsed = True
 
     def _ask(self) -> int:
-        self._rehearse()
+        if self._folder.committed():  # else there is no state yet, and perhaps no checkpoint, to compare with
+            self._rehearse()
         if self._asks:
             self._driver.let_go(self._folder.lock(str(self._asks)))
         self._asks = self._folder.ask(f"{getpass.getuser()}@{socket.gethostname()}")

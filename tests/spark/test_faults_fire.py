@@ -70,14 +70,11 @@ def damage(folder: Path, pattern: str) -> None:
 
 
 class Scene:
-    """A cluster of three workers with an archive, a query on it, and Prometheus."""
+    """A cluster of three workers, a query on it, and Prometheus. `options`: of the manager."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.archive = folder / "archive"
-        self.archive.mkdir()
+    def __init__(self, folder: Path, stack: ExitStack, options: Sequence[str] = ()) -> None:
         port, network = free_port(), Scraped(3)
-        options = ("--metrics-port", str(port), "--archive", str(self.archive), "--archive-every-s", "1")
-        shape = ClusterShape(manager_options=(*options, "--archive-drill-every-s", "1"))
+        shape = ClusterShape(manager_options=("--metrics-port", str(port), *options))
         self.cluster = stack.enter_context(LocalCluster(folder / "cluster", workers=3, shape=shape, network=network))
         reaper = stack.enter_context(Reaper())
         sidecars = {f"worker-{i}": f"{network.host(i)}:{port}" for i, port in enumerate(network.ports)}
@@ -86,7 +83,8 @@ class Scene:
         stack.callback(self.prometheus.stop)
         self.run = Run(self.cluster.session("alerts", SETTINGS), QUERIES["aggregation"], folder)
         self.running = self.run.start()
-        self.fires, self.stack = self.prometheus.wait_for_alerts, stack
+        self.prometheus.wait_for_all()
+        self.run.advance(self.running, 5)
 
     def sidecar(self, index: int) -> int:
         """Its process."""
@@ -99,24 +97,26 @@ class Scene:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    with ExitStack() as stack:
-        made = Scene(tmp_path, stack)
-        made.prometheus.wait_for_all()
-        made.run.advance(made.running, 5)
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as made:
         yield made
 
 
-def test_faults_of_an_archive_fire_their_alerts(scene: Scene) -> None:
-    scene.prometheus.wait(lambda: any(scene.archive.rglob("*")), "the archive has objects")
-    damage(scene.archive, "packs/*")
-    scene.fires(("RhinoRestoreDrillFailed", "manager"))
-    scene.archive.rename(scene.archive.with_name("away"))
-    scene.fires(("RhinoArchiveOld", "manager"), ("RhinoRestoreDrillsMissing", "manager"))
+def test_faults_of_an_archive_fire_their_alerts(tmp_path: Path, stack: ExitStack) -> None:
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    options = ("--archive", str(archive), "--archive-every-s", "1", "--archive-drill-every-s", "1")
+    prometheus = Scene(tmp_path, stack, options).prometheus
+    prometheus.wait(lambda: any(archive.rglob("packs/*")), "the archive has objects")
+    damage(archive, "packs/*")
+    prometheus.wait_for_alerts(("RhinoRestoreDrillFailed", "manager"))
+    archive.rename(archive.with_name("away"))
+    prometheus.wait_for_alerts(("RhinoArchiveOld", "manager"), ("RhinoRestoreDrillsMissing", "manager"))
 
 
-def test_faults_of_workers_fire_the_alerts_of_a_query(scene: Scene) -> None:
-    cluster, fires = scene.cluster, scene.fires
+def test_faults_of_workers_fire_the_alerts_of_a_query(tmp_path: Path, stack: ExitStack) -> None:
+    scene = Scene(tmp_path, stack)
+    cluster, fires = scene.cluster, scene.prometheus.wait_for_alerts
     name = scene.run.query.name
     placed(cluster, name, PARTITIONS)
 

@@ -26,6 +26,7 @@ from rhino_core.errors import (
     InvalidSettingError,
     PreconditionError,
     UnavailableError,
+    UnknownError,
 )
 from spark_connector import run_locks
 from spark_connector.facts import create_fact
@@ -269,6 +270,24 @@ def test_code_that_has_proved_itself_replaces_the_former_one(
     assert former[0].wait(30) is Outcome.REPLACED
     wait_for(lambda: new.phase is Phase.RUNNING)
     assert (driver.runs, former[1].runs, [*locks]) == (True, False, [RestartFolder(checkpoint).lock(RIGHT)])
+    new.stop()
+
+
+def test_code_that_starts_at_once_with_another_asks_without_a_rehearsal(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one has made no checkpoint yet, so there is nothing to compare with."""
+
+    def rehearse(*rows: object, **options: object) -> None:
+        raise UnknownError("no query checkpoint")
+
+    monkeypatch.setattr(module, "rehearse", rehearse)
+    first, _ = supervised(checkpoint, standby=True, commits=0)
+    wait_for(lambda: first.phase is Phase.RUNNING)
+    new, driver = supervised(checkpoint)
+    assert first.wait(30) is Outcome.REPLACED
+    wait_for(lambda: new.phase is Phase.RUNNING)
+    assert driver.runs
     new.stop()
 
 
