@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -67,9 +69,10 @@ class Prometheus:
         with urllib.request.urlopen(f"{self._url}/{path}", timeout=10) as answer:
             return json.load(answer)["data"]
 
-    def firing(self) -> set[tuple[str, str]]:
-        """Name of each alert, and of the daemon, or "" for other labels."""
-        found = [one["labels"] for one in self.ask("alerts")["alerts"] if one["state"] == "firing"]
+    def fired(self, within_s: float) -> set[tuple[str, str]]:
+        """The alerts of the last seconds: name of each, and of the daemon, or "" for other labels."""
+        query = f'last_over_time(ALERTS{{alertstate="firing"}}[{math.ceil(within_s)}s])'
+        found = [one["metric"] for one in self.ask(f"query?{urllib.parse.urlencode({'query': query})}")["result"]]
         return {(labels["alertname"], self._names.get(labels.get("instance", ""), "")) for labels in found}
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
@@ -80,7 +83,7 @@ class Prometheus:
                     return
             except OSError:  # Prometheus is starting
                 pass
-            assert time.monotonic() < deadline, f"{what}: not within {LATEST_S:g} s, but {self.firing()}"
+            assert time.monotonic() < deadline, f"{what}: not within {LATEST_S:g} s, but {self.fired(LATEST_S)}"
             time.sleep(0.2)
 
     def wait_for_all(self) -> None:
@@ -88,4 +91,6 @@ class Prometheus:
         self.wait(lambda: len(self.ask("query?query=up==1")["result"]) == len(self._names), "all daemons are scraped")
 
     def wait_for_alerts(self, *alerts: tuple[str, str]) -> None:
-        self.wait(lambda: {*alerts} <= self.firing(), str(alerts))
+        """From now on, if only for a moment."""
+        began = time.monotonic()
+        self.wait(lambda: {*alerts} <= self.fired(1 + time.monotonic() - began), str(alerts))

@@ -106,12 +106,16 @@ def test_faults_of_an_archive_fire_their_alerts(tmp_path: Path, stack: ExitStack
     archive = tmp_path / "archive"
     archive.mkdir()
     options = ("--archive", str(archive), "--archive-every-s", "1", "--archive-drill-every-s", "1")
-    prometheus = Scene(tmp_path, stack, options).prometheus
-    prometheus.wait(lambda: any(archive.rglob("packs/*")), "the archive has objects")
+    scene = Scene(tmp_path, stack, options)
+    fires = scene.prometheus.wait_for_alerts
+    scene.running.stop()
+    result = CliRunner().invoke(app, ["archive", "now", "--wait", "--manager", scene.cluster.manager])
+    assert result.exit_code == 0, result.output
     damage(archive, "packs/*")
-    prometheus.wait_for_alerts(("RhinoRestoreDrillFailed", "manager"))
+    fires(("RhinoRestoreDrillFailed", "manager"))
     archive.rename(archive.with_name("away"))
-    prometheus.wait_for_alerts(("RhinoArchiveOld", "manager"), ("RhinoRestoreDrillsMissing", "manager"))
+    scene.run.start()
+    fires(("RhinoArchiveOld", "manager"), ("RhinoRestoreDrillsMissing", "manager"))
 
 
 def test_faults_of_workers_fire_the_alerts_of_a_query(tmp_path: Path, stack: ExitStack) -> None:
