@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.nightly
 def test_a_small_run_reports_every_subject(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     command = [sys.executable, "-m", "benchmarks.replication", "--bytes", "4000000", "--files", "16", "--rounds", "1"]

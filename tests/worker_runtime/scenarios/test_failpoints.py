@@ -184,6 +184,7 @@ async def chain(folder: Path, victim: str, names: list[str], *, synced: bool = F
         await scene.finish()
 
 
+@pytest.mark.nightly
 async def test_writer_and_member_die_before_and_after_every_step(tmp_path: Path) -> None:
     async with asyncio.TaskGroup() as tasks:
         for number, (victim, names) in enumerate((("a", WRITER), ("b", MEMBER))):
