@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from rhino.testing.shape import ClusterShape
 from rhino.testing.spark_daemons import lean_jvm
 from spark_connector.conf import SPARK_PROVIDER, STREAMING, application_settings, recovery_conf, state_conf
@@ -24,6 +26,8 @@ def spark_settings(master_url: str, app_name: str, shape: ClusterShape, workers:
         "spark.executor.memory": f"{shape.executor_memory_mb}m",
         "spark.executor.extraJavaOptions": java_options,
         "spark.executor.cores": str(shape.worker_cores),
+        # Python workers find modules in this folder, as they do with local[*].
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")])),
         "spark.cores.max": str(shape.worker_cores * workers),
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
