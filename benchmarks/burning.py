@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import subprocess
 import sys
@@ -9,6 +10,12 @@ from collections.abc import Iterator
 
 BURN = "while True: sum(range(10000))"
 PROCESSES = 2  # one for each core of a small machine
+
+
+def add_busy(parser: argparse.ArgumentParser) -> None:
+    """`--busy [N]`: the number of processes, for `burning`."""
+    help_text = f"beside N burning processes; {PROCESSES} if N is left out"
+    parser.add_argument("--busy", type=int, nargs="?", const=PROCESSES, default=0, metavar="N", help=help_text)
 
 
 @contextlib.contextmanager

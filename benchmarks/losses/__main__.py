@@ -18,6 +18,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.burning import add_busy, burning
 from benchmarks.command import folder, main, show
 from examples.survive.losses import KINDS
 from examples.survive.scene import Scene, Story
@@ -58,7 +59,8 @@ def _run() -> None:
     console = Console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="rhino-losses-", dir=arguments.dir) as temporary:
         work = Path(temporary).resolve()
-        story = Scene(work, arguments.rounds, arguments.pause_s, console.print, arguments.only).run()
+        with burning(arguments.busy):
+            story = Scene(work, arguments.rounds, arguments.pause_s, console.print, arguments.only).run()
     report: dict[str, Any] = {"command": " ".join(["python -m benchmarks.losses", *sys.argv[1:]]), "machine": machine()}
     report |= {"losses": rows_of(story), "batches": [summary_of(story)]}
     for title in ("losses", "batches"):
@@ -77,6 +79,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="how often each of them is lost")
     parser.add_argument("--pause-s", type=float, default=10.0, help="seconds before a loss, and before the return")
     parser.add_argument("--only", action="append", default=[], choices=KINDS, help="only this loss; repeatable")
+    add_busy(parser)
     parser.add_argument("--dir", type=folder, help="where to work")
     parser.add_argument("--json", type=Path, help="write all results there")
     return parser.parse_args()

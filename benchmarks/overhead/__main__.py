@@ -9,7 +9,6 @@ do not count, nor does the first slice of each. Compare the ratios, and absolute
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.burning import PROCESSES, burning
+from benchmarks.burning import add_busy, burning
 from benchmarks.command import folder, main, show
 from benchmarks.overhead.loads import LOADS
 from benchmarks.overhead.report import Row, rows_of, table
@@ -53,8 +52,10 @@ def _run() -> None:
         if arguments.archive:
             (folder / "archive").mkdir()
             shape = ClusterShape(manager_options=("--archive", str(folder / "archive")))
-        beside = burning() if arguments.busy else contextlib.nullcontext()
-        with LocalCluster(folder / "cluster", workers=arguments.workers, shape=shape) as cluster, beside:
+        with (
+            LocalCluster(folder / "cluster", workers=arguments.workers, shape=shape) as cluster,
+            burning(arguments.busy),
+        ):
             for setting in arguments.settings:
                 for found in _measure(cluster, setting, folder / setting, arguments, console):
                     rows += found
@@ -105,7 +106,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--loads", nargs="+", choices=tuple(LOADS), default=tuple(LOADS))
     parser.add_argument("--settings", nargs="+", choices=tuple(SETTINGS), default=tuple(SETTINGS))
     parser.add_argument("--archive", action="store_true", help="a third subject: rhino with an archive")
-    parser.add_argument("--busy", action="store_true", help=f"beside {PROCESSES} burning processes")
+    add_busy(parser)
     parser.add_argument("--dir", type=folder, help="where to work")
     parser.add_argument("--json", type=Path, help="write all results there")
     return parser.parse_args()
