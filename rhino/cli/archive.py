@@ -13,6 +13,7 @@ from rich.filesize import decimal
 
 from rhino.cli import exit_codes
 from rhino.cli.archive_prune import prune
+from rhino.cli.archives import archive_of
 from rhino.cli.arguments import seconds
 from rhino.cli.columns import Cell, Row, show_columns
 from rhino.cli.option_groups import expanded
@@ -43,13 +44,7 @@ JobOption = Annotated[str, typer.Option(help="Only this query: its id, as `rhino
 
 
 def _url(archive: str, call: CallOptions) -> str:
-    if archive:
-        return archive
-    with HandoverClient(call.manager) as client:
-        url = client.archive().url
-    if not url:
-        raise PreconditionError(f"the manager at {call.manager} has no archive: start it with --archive")
-    return url
+    return archive or archive_of(call.manager).url
 
 
 def status(call: CallOptions) -> None:
@@ -210,11 +205,15 @@ def claim_query(
     yes: YesOption = False,
 ) -> None:
     """Let this cluster write the archive of a query that another cluster has written. The other one must not run it."""
-    with HandoverClient(call.manager) as client:
-        found = client.archive()
-    if not found.url:
-        raise PreconditionError(f"the manager at {call.manager} has no archive: start it with --archive")
-    bucket = Bucket(found.url)
+    found = archive_of(call.manager)
+    former = _claim(Bucket(found.url), found, job, yes=yes)
+    say(f"query {job}: this cluster writes its archive", error=call.as_json)
+    if call.as_json:
+        say_json({"job": job, "cluster": found.cluster, "former": former})
+
+
+def _claim(bucket: Bucket, found: Archive, job: str, *, yes: bool) -> str:
+    """Takes the archive of a query over, after a question. Returns the cluster that has written it."""
     try:
         former = asyncio.run(claimed_by(bucket, job))
     except IntegrityError as error:  # taking it over is the way out
@@ -224,9 +223,7 @@ def claim_query(
     if former != found.cluster:
         confirm(f"Cluster {former} writes the archive of query {job}. This cluster, {found.cluster}, takes it", yes=yes)
         asyncio.run(claim(bucket, job, found.cluster, force=True))
-    say(f"query {job}: this cluster writes its archive", error=call.as_json)
-    if call.as_json:
-        say_json({"job": job, "cluster": found.cluster, "former": former})
+    return former
 
 
 ToOption = Annotated[Path, typer.Option(metavar="FOLDER", help="New folder of the query checkpoint.")]
@@ -247,13 +244,16 @@ def restore(
     For a new cluster, when the checkpoint is lost, too. Start the query with the new folder as its checkpointLocation:
     its state comes from the archive by itself. Batches after the archived one are computed again.
     """
-    from rhino.cli.archive_restore import chosen
+    from rhino.cli.archive_restore import check, chosen
     from rhino.cli.archive_restore import restore as restored
 
-    if not archive:
-        claim_query(call, job, yes=yes)
-    bucket = Bucket(_url(archive, call))
-    _show_restored(restored(asyncio.run(chosen(bucket, job, batch)), to), call)
+    found = None if archive else archive_of(call.manager)
+    bucket = Bucket(archive if found is None else found.url)
+    manifest = asyncio.run(chosen(bucket, job, batch))
+    check(manifest, to)
+    if found is not None:
+        _claim(bucket, found, job, yes=yes)
+    _show_restored(restored(manifest, to), call)
 
 
 def export(

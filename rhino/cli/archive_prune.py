@@ -8,15 +8,15 @@ from typing import Annotated
 import typer
 from rich.filesize import decimal
 
+from rhino.cli.archives import archive_of
 from rhino.cli.columns import Row, show_columns
 from rhino.cli.options import CallOptions, YesOption
 from rhino.cli.output import confirm, console, say, say_json
-from rhino.client.handover_client import HandoverClient
 from rhino_archive.bucket import Bucket
 from rhino_archive.claims import claimed_by
 from rhino_archive.keeping import Keeper, Unneeded
 from rhino_archive.retention import retention_of
-from rhino_core.errors import ConflictError, InvalidRequestError, PreconditionError, UnknownError
+from rhino_core.errors import ConflictError, InvalidRequestError, UnknownError
 from rhino_core.text import count
 
 
@@ -38,10 +38,7 @@ def prune(
     """
     cluster = ""
     if not archive:
-        with HandoverClient(call.manager) as client:
-            found = client.archive()
-        if not found.url:
-            raise PreconditionError(f"the manager at {call.manager} has no archive: start it with --archive")
+        found = archive_of(call.manager)
         archive, keep, cluster = found.url, keep or found.keep, found.cluster
     if not keep:
         raise InvalidRequestError("--archive needs --keep, such as --keep newest=3,daily=7")

@@ -87,7 +87,7 @@ def export(bucket: Bucket, manifest: Manifest, folder: Path, *, as_new_query: bo
 
 def _made(manifest: Manifest, folder: Path, fill: Callable[[QueryCheckpoint], tuple[int, int]]) -> Restored:
     folder = folder.absolute()
-    _check(manifest, folder)
+    check(manifest, folder)
     temporary = folder.with_name(f".{folder.name}.rhino-restore")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
@@ -114,7 +114,8 @@ def _made(manifest: Manifest, folder: Path, fill: Callable[[QueryCheckpoint], tu
     )
 
 
-def _check(manifest: Manifest, folder: Path) -> None:
+def check(manifest: Manifest, folder: Path) -> None:
+    """Raises PreconditionError if the archive has no query checkpoint, and AlreadyThereError for a full folder."""
     if not manifest.checkpoint:
         raise PreconditionError(
             f"batch {manifest.batch_id} of query {manifest.job} was archived without its query checkpoint, because no "
@@ -162,9 +163,7 @@ async def _fetch_all(bucket: Bucket, manifest: Manifest, checkpoint: QueryCheckp
             done += 1
             status.update(f"{done} of {count(len(files), 'file')}")
 
-        async with asyncio.TaskGroup() as tasks:
-            for file in files.values():
-                tasks.create_task(fetch(file))
+        await asyncio.gather(*map(fetch, files.values()))
     size_bytes = sum(file.entry.size_bytes for file in files.values())
     console(error=True).print(f"{count(len(files), 'file')} of state, {decimal(size_bytes)}", highlight=False)
     return len(files), size_bytes

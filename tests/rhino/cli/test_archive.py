@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import errno
 import json
 import shutil
 import subprocess
@@ -15,12 +16,20 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from rhino.cli import exit_codes
+from rhino.cli import archive_restore, exit_codes
 from rhino.cli.archive import _left
 from rhino.cli.main import app
 from rhino_archive.bucket import Bucket
 from rhino_archive.claims import claim, claimed_by
-from rhino_core.errors import InvalidRequestError, PreconditionError, UnavailableError, UnknownError
+from rhino_archive.manifest import CheckpointFile
+from rhino_core.errors import (
+    AlreadyThereError,
+    InvalidRequestError,
+    NoSpaceError,
+    PreconditionError,
+    UnavailableError,
+    UnknownError,
+)
 from rhino_model.archives import Archive, ArchivedQuery
 from tests.rhino_archive.support.damages import manifest_of_a_newer_format, pack_missing
 from tests.rhino_archive.support.planted import Planted, make
@@ -159,3 +168,49 @@ async def test_a_claim_is_taken_over_though_it_is_damaged(archive: Planted, tmp_
         assert result.exit_code == exit_codes.OK, result.output
         cluster = json.loads(result.stdout)["cluster"]
     assert await claimed_by(Bucket(str(archive.folder)), "job") == cluster
+
+
+def readable(archive: Planted) -> None:
+    """Gives the archived query checkpoint a metadata file as Spark writes it."""
+    others = archive.manifest.checkpoint[1:]
+    archive.change(checkpoint=(CheckpointFile("metadata", b'{"id": "job"}'), *others))
+
+
+async def test_a_refused_restore_leaves_the_archive_to_the_other_cluster(archive: Planted, tmp_path: Path) -> None:
+    readable(archive)
+    settings = replace(settings_of(tmp_path), archive=str(archive.folder))
+    to = str(tmp_path / "new")
+    wrong = (("--batch", "99", "--to", to), ("--to", str(archive.folder)))
+    async with manager(settings) as address:
+        call = ("restore", "--job", "job", "--yes", "--manager", address)
+        refused = [await asyncio.to_thread(rhino, *call, *arguments) for arguments in wrong]
+        assert [type(one.exception) for one in refused] == [UnknownError, AlreadyThereError]
+        assert await claimed_by(Bucket(str(archive.folder)), "job") == "cluster"
+        done = await asyncio.to_thread(rhino, *call, "--to", to, "--json")
+    assert done.exit_code == exit_codes.OK, done.output
+    assert json.loads(done.stdout)["batch_id"] == 8
+    assert await claimed_by(Bucket(str(archive.folder)), "job") not in (None, "cluster")
+    assert (tmp_path / "new" / "metadata").is_file()
+
+
+async def test_a_manager_without_an_archive_is_named(tmp_path: Path) -> None:
+    async with manager(settings_of(tmp_path)) as address:
+        for arguments in (("list",), ("prune",), ("claim", "--job", "job"), ("restore", "--job", "job", "--to", "x")):
+            result = await asyncio.to_thread(rhino, *arguments, "--manager", address)
+            assert isinstance(result.exception, PreconditionError)
+            assert str(result.exception) == f"the manager at {address} has no archive: start it with --archive"
+
+
+def test_an_export_onto_a_full_disk_is_refused(
+    archive: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readable(archive)
+
+    async def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(archive_restore, "_fetch", full)
+    result = rhino("export", "--archive", str(archive.folder), "--job", "job", "--to", str(tmp_path / "new"))
+    assert isinstance(result.exception, NoSpaceError)
+    assert "No space left on device" in str(result.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["archive"]
