@@ -21,7 +21,7 @@ from rhino.cli.options import JsonOption
 from rhino.cli.output import console, say, say_json
 from rhino_core.errors import InvalidRequestError
 
-FAILURES = (State.REFUSED, State.RETURNED)
+FAILURES = (State.REFUSED, State.RETURNED, State.WITHDRAWN)
 FunctionOption = Annotated[
     list[str] | None,
     typer.Option(

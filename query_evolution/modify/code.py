@@ -87,19 +87,18 @@ def code_of(function: Any) -> Code:
         raise InvalidRequestError(
             f"{function!r} is no UDF: make it with udf, pandas_udf, arrow_udf, state_function or processor_function"
         )
+    name = getattr(function.func, "__name__", repr(function.func))
     if not function.deterministic:
-        raise InvalidRequestError(
-            f"{function.func.__name__} is declared as non-deterministic: a batch that is tried again would differ"
-        )
+        raise InvalidRequestError(f"{name} is declared as non-deterministic: a batch that is tried again would differ")
     try:
         returns = function.returnType
         pickled = bytes(CloudPickleSerializer().dumps((function.func, returns)))
     except Exception as error:  # any class's own __reduce__
-        raise InvalidRequestError(f"{function.func.__name__} cannot be pickled: {error}") from error
+        raise InvalidRequestError(f"{name} cannot be pickled: {error}") from error
     if len(pickled) > CODE_MAX_BYTES:
         raise InvalidRequestError(
-            f"{function.func.__name__} has {len(pickled)} bytes with what it refers to, and {CODE_MAX_BYTES} are "
-            "allowed: let it read large data from a file that the executors have"
+            f"{name} has {len(pickled)} bytes with what it refers to, and {CODE_MAX_BYTES} are allowed: let it read "
+            "large data from a file that the executors have"
         )
     takes = _takes(function.func) if function.evalType in SCALAR else None
     guard = _by_value(variables, variables.check) if function.evalType in PROCESSORS else b""
@@ -128,11 +127,11 @@ def comparer_of(code: Code) -> bytes | None:
     return _by_value(comparer, made)
 
 
-def _by_value(module: ModuleType, function: Callable[..., Any], returns: DataType = TEXT) -> bytes:
-    """Pickles a UDF of a module. Executors need not have the module."""
+def _by_value(module: ModuleType, function: Callable[..., Any]) -> bytes:
+    """Pickles a UDF of a module that returns a text. Executors need not have the module."""
     cloudpickle.register_pickle_by_value(module)
     try:
-        return bytes(CloudPickleSerializer().dumps((function, returns)))
+        return bytes(CloudPickleSerializer().dumps((function, TEXT)))
     finally:
         cloudpickle.unregister_pickle_by_value(module)
 
@@ -169,7 +168,7 @@ def load(source: str) -> Any:
         raise InvalidRequestError(
             f"{file}: {error}. Here is no Spark session: give return types as objects, such as LongType()"
         ) from error
-    except Exception as error:  # the user's code
+    except (Exception, SystemExit) as error:  # the user's code
         raise InvalidRequestError(f"{file} cannot be executed: {type(error).__name__}: {error}") from error
     if name not in found:
         raise InvalidRequestError(f"{file} has no {name}")

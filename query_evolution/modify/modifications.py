@@ -139,6 +139,8 @@ class Modifications:
 
     def remove(self, kind: Kind | str, target: str, *, dry_run: bool = False) -> View:
         """Takes a change out again: the query goes on as its application has it. Raises ConflictError as the others."""
+        if kind not in tuple(Kind):
+            raise InvalidRequestError(f"kind {kind!r}: must be one of {', '.join(Kind)}")
         return self._add(Change(Kind(kind), target, removes=True), dry_run)
 
     def withdraw(self, number: int) -> View:

@@ -93,6 +93,13 @@ def test_a_refused_change_has_an_exit_code_and_a_reason(checkpoint: Path) -> Non
     assert (code, said) == (3, "modification 2 of columns scored is refused: the query has no point scored\n")
 
 
+def test_a_change_that_is_withdrawn_while_the_command_waits_has_an_exit_code(checkpoint: Path) -> None:
+    Modifications(checkpoint).set_filter("other", "true")
+    answer(checkpoint, "outcomes", 2, withdrawn=True, refused="withdrawn by ada@host")
+    code, said = rhino("modify", "filter", checkpoint, "scored", "--where", "y > 0", "--wait-s", "1")
+    assert (code, said) == (3, "modification 2 of filter scored is withdrawn: withdrawn by ada@host\n")
+
+
 def test_a_canary_is_recorded_with_its_limits_and_listed_with_its_figures(checkpoint: Path) -> None:
     limits = ("--canary", "2", "--max-batch-s", "0.5", "--min-rows", "10")
     code, _ = rhino("modify", "filter", checkpoint, "scored", "--where", "y > 0", *limits, "--wait-s", "0")

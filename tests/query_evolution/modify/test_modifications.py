@@ -1,3 +1,4 @@
+import functools
 import hashlib
 import json
 import os
@@ -398,6 +399,11 @@ def test_empty_texts_are_refused(change: tuple[str, object], checkpoint: Path) -
     assert not (checkpoint / "modifications").exists()
 
 
+def test_a_kind_that_is_none_is_refused(checkpoint: Path) -> None:
+    with pytest.raises(InvalidRequestError, match="kind 'map': must be one of function, filter, join, columns"):
+        Modifications(checkpoint).remove("map", "scored")
+
+
 # ---- code
 
 
@@ -429,6 +435,8 @@ def test_what_is_no_usable_function_is_refused() -> None:
         code_of(udf(lambda value: lock.locked(), LongType()))
     with pytest.raises(InvalidRequestError, match="non-deterministic"):
         code_of(udf(lambda value: value, LongType()).asNondeterministic())
+    with pytest.raises(InvalidRequestError, match="non-deterministic"):
+        code_of(udf(functools.partial(max, 1), LongType()).asNondeterministic())
 
 
 def test_a_function_is_loaded_from_a_file(tmp_path: Path) -> None:
@@ -446,6 +454,9 @@ def test_a_function_is_loaded_from_a_file(tmp_path: Path) -> None:
         load(f"{tmp_path}/nothing.py:score")
     file.write_text("raise ValueError('no')")
     with pytest.raises(InvalidRequestError, match="cannot be executed: ValueError: no"):
+        load(f"{file}:score")
+    file.write_text("import sys\nsys.exit('no')")
+    with pytest.raises(InvalidRequestError, match="cannot be executed: SystemExit: no"):
         load(f"{file}:score")
 
 
