@@ -23,17 +23,25 @@ T = TypeVar("T")
 
 def say(text: str, *, error: bool = False) -> None:
     """Prints a line on stdout, or on stderr."""
-    print(legible(text), file=sys.stderr if error else sys.stdout, flush=error)
+    _print(legible(text), error=error, flush=error)
 
 
 def say_json(value: Any) -> None:
     """Prints a value, such as an answer of the manager, as JSON on stdout, in ASCII: other characters are escaped."""
-    print(json.dumps(plain(value), indent=2))
+    _print(json.dumps(plain(value), indent=2))
 
 
 def say_json_line(value: Any, *, error: bool = False) -> None:
     """Like `say_json`, on one line, for streams of values; also on stderr."""
-    print(json.dumps(plain(value)), file=sys.stderr if error else sys.stdout, flush=True)
+    _print(json.dumps(plain(value)), error=error, flush=True)
+
+
+def _print(text: str, *, error: bool = False, flush: bool = False) -> None:
+    """Raises BrokenPipeError without an errno: Typer takes one with it for its own, and exits with code 1."""
+    try:
+        print(text, file=sys.stderr if error else sys.stdout, flush=flush)
+    except BrokenPipeError:
+        raise BrokenPipeError from None
 
 
 class _Console(Console):
@@ -43,9 +51,9 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-def console(*, error: bool = False, soft_wrap: bool = False, file: IO[str] | None = None) -> Console:
+def console(*, error: bool = False, file: IO[str] | None = None) -> Console:
     """Returns a console for tables and colours. Callers must pass texts through `shown` first. `file`: not stdout."""
-    return _Console(stderr=error, emoji=False, highlight=not soft_wrap, soft_wrap=soft_wrap, file=file)
+    return _Console(stderr=error, emoji=False, file=file)
 
 
 def shown(value: T) -> T:
