@@ -288,6 +288,14 @@ class SidecarSettings:
         bool,
         Setting("If the index is lost or damaged, delete the files in the store and begin anew.", FLAG, one_start=True),
     ] = False
+    forget_journal: Annotated[
+        bool,
+        Setting(
+            "Delete the managers' journal that this sidecar keeps as a witness: only if a majority has lost theirs.",
+            FLAG,
+            one_start=True,
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
         check(self)

@@ -125,7 +125,7 @@ class Node:
             self.replication, directory, callers, self._listener, answers, statistics, settings.chunk_bytes
         )
         self._peer_server.add(peer_pb2_grpc.add_PeerServicer_to_server, peer, "rhino.v1.Peer")
-        witness = WitnessService(store)
+        witness = WitnessService(store, forget_journal=settings.forget_journal)
         self._peer_server.add(witness_pb2_grpc.add_WitnessServicer_to_server, witness, "rhino.v1.Witness")
         self._local_server.add(sidecar_pb2_grpc.add_SidecarServicer_to_server, self._local, "rhino.v1.Sidecar")
 

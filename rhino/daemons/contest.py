@@ -149,21 +149,25 @@ class Contest:
 
     async def _look(self, contender: Contender) -> None:
         """Makes the witnesses of the settings those of the journal, one after the other: also one with a new disk."""
+        told: set[str] = set()  # witnesses of the journal that are gone
         while True:
             await asyncio.sleep(LOOK_S)
             answers = await self._links.identify()
             self.silent = tuple(address for address in self._links.addresses if address not in answers)
-            if not self.silent and contender.leads:
-                self._approach(set(contender.witnesses), {one.witness for one in answers.values()})
+            present, wanted = set(contender.witnesses), {one.witness for one in answers.values()}
+            if self.silent:
+                continue
+            if contender.leads:
+                self._approach(present, wanted)
+            elif len(present & wanted) < majority(len(present)) and told != (told := present - wanted):
+                log.warning("a majority of the journal's witnesses is gone", extra={"gone": ", ".join(sorted(told))})
 
     def _approach(self, present: set[str], wanted: set[str]) -> None:
         missing, former = sorted(wanted - present), sorted(present - wanted)
         if missing or former:
             after = present | set(missing[:1]) if missing else present - set(former[:1])
             done: Future[None] = Future()
-            done.add_done_callback(
-                lambda _: log.info("witnesses change", extra={"witnesses": ", ".join(sorted(after))})
-            )
+            done.add_done_callback(lambda _: _tell_change(after, done.exception()))
             self._put({}, tuple(sorted(after)), done)
 
     def _put(self, values: Mapping[str, bytes | None], witnesses: tuple[str, ...], done: Future[None]) -> None:
@@ -222,6 +226,14 @@ class Contest:
     def _hear(self, answer: Answer) -> None:
         if self._runner is not None:
             self._runner.post(answer)
+
+
+def _tell_change(witnesses: set[str], error: BaseException | None) -> None:
+    names = ", ".join(sorted(witnesses))
+    if error is None:
+        log.info("witnesses change", extra={"witnesses": names})
+    else:
+        log.warning("witnesses do not change", extra={"witnesses": names, "error": str(error)})
 
 
 def _empty(addresses: Mapping[str, object] | Sequence[str]) -> PreconditionError:

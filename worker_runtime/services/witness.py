@@ -24,10 +24,12 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class WitnessService(witness_pb2_grpc.WitnessServicer):
     """See witness.proto. The uuid of the store is the name of the witness, so an empty disk has another name."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, forget_journal: bool = False) -> None:
         self._store = store
-        self._name = store.incarnation.partition("/")[0]
         self._table = WitnessTable(store.index)
+        if forget_journal:
+            self._table.forget()
+        self._name = self._table.name(store.incarnation.partition("/")[0])
         self._acceptor = self._restored()
         self._synced: asyncio.Future[None] | None = None  # the newest sync, of all writes so far
 

@@ -41,7 +41,7 @@ class Stage:
     def witnesses(self) -> str:
         return ",".join(f"{name}=127.0.0.1:{port}" for name, port in self.ports.items())
 
-    def sidecar(self, name: str) -> Process:
+    def sidecar(self, name: str, *, forget_journal: bool = False) -> Process:
         (folder := self.folder / name).mkdir(mode=0o755, exist_ok=True)
         settings = SidecarSettings(
             worker_id=name,
@@ -51,6 +51,7 @@ class Stage:
             socket=folder / "s",
             manager=self.address,
             cluster_key=self._key,
+            forget_journal=forget_journal,
         )
         return self._own(start_sidecar(f"sidecar-{name}", settings, log_dir=self.folder, reaper=self._reaper))
 
@@ -165,6 +166,29 @@ def test_a_witness_with_a_new_disk_gets_the_journal(stage: Stage) -> None:
     wait_manager(stage.manager("m2"))
     with HandoverClient(stage.address) as client:
         assert client.drain_status("a").draining
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+def test_a_lost_majority_is_told_and_a_new_journal_begins_with_the_remaining_witness(stage: Stage) -> None:
+    sidecars = {name: stage.sidecar(name) for name in "abc"}
+    leader = stage.manager("m1", bootstrap=True)
+    wait_manager(leader)
+    for sidecar in sidecars.values():
+        wait_sidecar(sidecar)
+    leader.kill()
+    for name in "ab":
+        sidecars[name].kill()
+        shutil.rmtree(stage.folder / name / "data")
+        stage.sidecar(name)
+    standby = stage.manager("m2", bootstrap=True)
+    told = "a majority of the journal's witnesses is gone"
+    standby.wait_for("the reason", lambda: _logged(standby, told), timeout_s=60)
+    standby.kill()
+    sidecars["c"].terminate(timeout_s=20)
+    stage.sidecar("c", forget_journal=True)
+    wait_manager(stage.manager("m1", bootstrap=True))
+    assert fetch_overview(stage.address, timeout_s=30).generation > 0
 
 
 def _silent(stage: Stage) -> tuple[str, ...]:

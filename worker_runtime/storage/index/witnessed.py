@@ -1,13 +1,14 @@
 """The records of a witness in the index of its sidecar: the journal of the cluster's managers.
 
-Keys: `w/promise`, `w/base` (the snapshot's last position and witnesses), `w/v/<key>` (the snapshot's values) and
-`w/r/<index>`. An index that has lost records does not open, or its store begins a new life with another uuid. So a
-witness never forgets a promise under the same name.
+Keys: `w/promise`, `w/base` (the snapshot's last position and witnesses), `w/v/<key>` (the snapshot's values),
+`w/r/<index>`, and `w/name`. An index that has lost records does not open, or its store begins a new life with another
+uuid. So a witness never forgets a promise under the same name.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Sequence
 
 from rocksdict import WriteBatch
@@ -19,7 +20,7 @@ from rhino_core.witnesses.messages import Position, Snapshot
 from rhino_pb.witness_pb2 import JournalRecord
 from worker_runtime.storage.index.index import Index
 
-_PROMISE, _BASE, _VALUES, _RECORDS = b"w/promise", b"w/base", b"w/v/", b"w/r/"
+_ALL, _PROMISE, _BASE, _VALUES, _RECORDS, _NAME = b"w/", b"w/promise", b"w/base", b"w/v/", b"w/r/", b"w/name"
 
 
 class WitnessTable:
@@ -28,6 +29,20 @@ class WitnessTable:
     def __init__(self, index: Index) -> None:
         self._index = index
         self._end = max((int(key) for key, _ in index.values(_RECORDS)), default=0)  # the last index
+
+    def name(self, store: str) -> str:
+        """The name of this witness: the uuid of its store, unless it has forgotten a journal."""
+        return (self._index.value(_NAME) or store.encode()).decode()
+
+    def forget(self) -> None:
+        """Deletes the journal. The witness has another name then, as one with an empty disk."""
+        batch = WriteBatch(raw_mode=True)
+        for key, _ in self._index.values(_ALL):
+            batch.delete(_ALL + key.encode())
+        batch.put(_NAME, str(uuid.uuid4()).encode())
+        self._index.write_batch("journal of the managers", batch)
+        self._index.sync()
+        self._end = 0
 
     def stored(self) -> Stored:
         cluster, promised, candidate = json.loads(self._index.value(_PROMISE) or b'["", 0, ""]')

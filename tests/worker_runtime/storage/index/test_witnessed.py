@@ -61,3 +61,20 @@ def test_the_table_stores_what_the_acceptor_saves(tmp_path: Path) -> None:
                 assert table.stored() == model.stored
                 acceptor = Acceptor("a", table.stored(), kept=3)
         index.close()
+
+
+def test_a_forgotten_journal_leaves_a_witness_of_another_name(tmp_path: Path) -> None:
+    """Under the former name it could promise the same generation twice."""
+    index = opened(tmp_path)
+    table, acceptor = WitnessTable(index), Acceptor("a", Stored())
+    for request in (Promise("c", 1, "m"), Append("c", 1, "m", Position(0, 0), (Record(1, {"k": b"v"}),), 1, 0.0)):
+        table.write([effect for effect in acceptor.handle(request, now=0.0) if not isinstance(effect, Reply)])
+    assert table.name("a") == "a"
+    table.forget()
+    name = table.name("a")
+    assert name != "a"
+    assert table.stored() == Stored()
+    index.close()
+    index = opened(tmp_path)
+    assert (WitnessTable(index).name("a"), WitnessTable(index).stored()) == (name, Stored())
+    index.close()
