@@ -189,7 +189,7 @@ class SidecarSettings:
         str,
         Setting(
             "Unix users that may attach to the socket, beside the sidecar's user and root: names or numbers, with "
-            "commas. Every client then needs a token.",
+            "commas.",
             Rule("Unix users, with commas", metavar="USERS"),
         ),
     ] = ""
