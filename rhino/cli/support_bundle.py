@@ -44,8 +44,8 @@ logs/                      the end of each log
 not-there.txt              what could not be asked, and why
 """
 SECRET = re.compile(
-    r"""(?ix)( [\w.-]* (?:secret|password|passwd|token|credential|access[_.-]?key|private[_.-]?key) [\w.-]* ["']?
-    \s* [=:] \s* ) ("[^"]*" | '[^']*' | [^\s,;}&]+)"""
+    r"""(?isx)( [\w.-]* (?:secret|password|passwd|token|credential|(?:access|account|private)[_.-]?key) [\w.-]*
+    \\* ["']? \s* [=:] \s* ) (?: (\\* ["']) .*? (?<!\\) \2 | [^\s,;}&]+ )"""  # quotes of JSON in JSON are escaped
 )
 PEM = re.compile(r"-----BEGIN [A-Z ]+-----.*?(-----END [A-Z ]+-----|\Z)", re.DOTALL)
 
@@ -57,14 +57,14 @@ class Bundle:
         self.files: dict[str, str] = {"about.txt": ABOUT}
         self.missing: list[str] = []
 
-    def ask(self, name: str, made: Callable[[], str]) -> bool:
-        """Adds a file. An error of Rhino is noted instead. Returns False if nobody answers."""
+    def ask(self, name: str, made: Callable[[], str]) -> RhinoError | OSError | None:
+        """Adds a file. An error of Rhino is noted instead, and returned."""
         try:
             self.files[name] = made()
         except (RhinoError, OSError) as error:
             self.missing.append(f"{name}: {error}")
-            return not isinstance(error, UnavailableError)
-        return True
+            return error
+        return None
 
     def write(self, path: Path) -> None:
         """Raises AlreadyThereError and NoSpaceError. Only this user can read the file."""
@@ -97,7 +97,8 @@ def run_support_bundle(manager: str, output: Path | None, logs: list[Path]) -> i
         bundle.files["status.txt"] = text.getvalue()
         return _json(overview)
 
-    if bundle.ask("status.json", status):
+    failure = bundle.ask("status.json", status)
+    if not isinstance(failure, UnavailableError):
         with HandoverClient(manager, timeout_s=TIMEOUT_S) as client:
             for name, asked in (
                 ("handovers", client.list),
@@ -116,7 +117,7 @@ def run_support_bundle(manager: str, output: Path | None, logs: list[Path]) -> i
     for missing in bundle.missing:
         say(f"not there: {missing}", error=True)
     say(str(path))
-    return exit_codes.OK if "status.json" in bundle.files else exit_codes.UNREACHABLE
+    return exit_codes.of_error(failure) if isinstance(failure, RhinoError) else exit_codes.OK
 
 
 def _json(value: object) -> str:

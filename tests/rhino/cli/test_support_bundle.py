@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import tarfile
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from typer.testing import CliRunner
 
 from rhino.cli import exit_codes, support_bundle
 from rhino.cli.main import app
-from rhino_core.errors import AlreadyThereError
+from rhino_core.errors import AccessDeniedError, AlreadyThereError
 from tests.rhino_core.support.metrics import free_port
 
 LOG = """\
 spark.rhino.manager=host:7461 fs.s3a.secret.key=abc123, retries=3
 {"level": "info", "password": "hunter2", "token" : 'xyz', "bytes": 12}
 AWS_SECRET_ACCESS_KEY: wJalr/K7
+{"message": "options {\\"password\\": \\"hunter3\\", \\"rows\\": 7}", "at": 5}
+{"message": "a text: {\\"said\\": \\"{\\\\\\"token\\\\\\": \\\\\\"hunter4\\\\\\"}\\"}", "at": 6}
+{"password": "hun\\"ter5", "at": 7}
+fs.azure.account.key.store.dfs.core.windows.net=azure1== AZURE_STORAGE_ACCOUNT_KEY=azure2== storage.account_key: azure3
 -----BEGIN PRIVATE KEY-----
 MIIB
 -----END PRIVATE KEY-----
@@ -47,12 +52,26 @@ def test_logs_are_reported_without_secrets_although_nobody_answers(
         assert log is not None
         assert missing is not None
         text, why = log.read().decode(), missing.read().decode()
-    for secret in ("abc123", "hunter2", "xyz", "wJalr", "MIIB"):
-        assert secret not in text
+    for secret in ("abc123", "hunter2", "xyz", "wJalr", "MIIB", "hunter3", "hunter4", "ter5", "azure"):
+        assert secret not in text.replace("fs.azure", "")
     assert "retries=3" in text
     assert '"bytes": 12' in text
+    assert '\\"rows\\": 7}", "at": 5}' in text
+    assert '"at": 6}' in text
+    assert '"at": 7}' in text
     assert text.endswith("the end\n")
     assert nobody in why
     assert "none.log" in why
     again = CliRunner().invoke(app, arguments)
     assert isinstance(again.exception, AlreadyThereError)
+
+
+def test_a_manager_that_denies_access_was_reached(tmp_path: Path, nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object, **__: object) -> NoReturn:
+        raise AccessDeniedError("no right to read")
+
+    monkeypatch.setattr(support_bundle, "fetch_overview", denied)
+    monkeypatch.setattr(support_bundle, "TIMEOUT_S", 0.1)
+    output = tmp_path / "report.tar.gz"
+    result = CliRunner().invoke(app, ["support-bundle", "--manager", nobody, "--output", str(output)])
+    assert (result.exit_code, output.exists()) == (exit_codes.REFUSED, True)
