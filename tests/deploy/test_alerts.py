@@ -37,7 +37,11 @@ CASES = {
     "RhinoUnderReplicated": one("rhino_under_replicated_virtual_nodes", HERE, "3x20", "0 3x8 0x11"),
     "RhinoScrubFoundDamage": one("rhino_scrub_errors_total", HERE, "0 0 1x20", "1x20"),
     "RhinoPushBytesChanged": one("rhino_push_alarms_total", f'kind="tag",{HERE}', "0 0 1x20", "1x20"),
-    "RhinoManagerDown": one("up", f'job="rhino-manager",{HERE}', "0x20", "1x10 0 1x10"),
+    "RhinoManagerDown": Case(
+        {f'up{{job="rhino-manager",{HERE}}}': "0x20"},
+        {f'up{{job="rhino-manager",{HERE}}}': "0x20", 'up{job="rhino-manager",instance="b"}': "1x10 0 1x10"},  # a standby
+        {"job": "rhino-manager", "instance": "a"},
+    ),
     "RhinoWitnessSilent": one("rhino_witnesses", f'state="silent",{HERE}', "1x20", "0x10 1x4 0x5"),
     "RhinoSidecarDown": one("up", f'job="rhino-sidecar",{HERE}', "0x20", "1x10 0 1x10"),
     "RhinoWorkerLost": one("rhino_workers", f'state="lost",{HERE}', "1x20", "0x15 1x3 0x2"),

@@ -98,7 +98,7 @@ def test_the_archive_is_named_to_the_manager_and_both_daemons_get_its_credential
 def test_a_drain_has_its_time_before_the_end() -> None:
     pod = _sidecar("--set=sidecar.drainOnStopS=100")
     (_, _, command) = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
-    assert "--wait --timeout-s 100" in command
+    assert "--notice-s 100 --wait" in command
     assert pod["terminationGracePeriodSeconds"] > 100
     assert _objects("--set=sidecar.drainOnStopS=100")["DaemonSet rhino-sidecar"]["spec"]["updateStrategy"] == {
         "type": "OnDelete"
