@@ -19,7 +19,7 @@ from rhino_core.version import rhino_version
 from rhino_model.archives import Archive, ArchiveUsage
 
 DEFAULT_SECTIONS = ("workers", "queries", "forgotten", "balance", "handovers")
-_LEVELS = {Level.OK: "bold green", Level.DEGRADED: "bold yellow", Level.CRITICAL: "bold red"}
+LEVELS = {Level.OK: "bold green", Level.DEGRADED: "bold yellow", Level.CRITICAL: "bold red"}
 WRITE_USD, READ_USD = 0.005 / 1000, 0.0004 / 1000  # a request: list prices of S3 Standard in us-east-1
 _STATES = {"live": "green", "suspect": "yellow", "lost": "red"}
 
@@ -47,7 +47,7 @@ def _say_verdict(overview: Overview, verdict: Verdict, out: Console) -> None:
     live = sum(worker.state == "live" for worker in overview.workers)
     counts = f"{live} of {len(overview.workers)} workers live, {count(len(overview.jobs), 'query', 'queries')}, "
     counts += count(len(overview.groups), "replica group")
-    level = Cell(verdict.level.value.upper(), _LEVELS[verdict.level])
+    level = Cell(verdict.level.value.upper(), LEVELS[verdict.level])
     first, *others = verdict.reasons or (counts,)
     say_to(out, level, f": {first}")
     for reason in others:

@@ -15,10 +15,11 @@ from rich.filesize import decimal
 
 from rhino.cli.columns import Cell, Row, say_to, show_columns
 from rhino.cli.output import console, say
+from rhino.cli.status import LEVELS
 from rhino.client.handover_client import HandoverClient
 from rhino.client.overview import JobView, Overview, WorkerView, fetch_overview, query_names
-from rhino.client.verdict import Level, judge
-from rhino_core.errors import UnavailableError
+from rhino.client.verdict import judge
+from rhino_core.errors import RhinoError, UnavailableError
 from rhino_model.loads import BatchLoad
 
 KEPT = 20  # batches of each query
@@ -52,9 +53,8 @@ class Activity:
 def render(seen: Activity, overview: Overview, rates: Mapping[str, float], out: Console, rows_max: int) -> None:
     """Prints the verdict and two tables with `rows_max` rows each at most."""
     verdict = judge(overview)
-    style = {Level.OK: "bold green", Level.DEGRADED: "bold yellow", Level.CRITICAL: "bold red"}[verdict.level]
     reason = verdict.reasons[0] if verdict.reasons else "all copies are there"
-    say_to(out, Cell(verdict.level.value.upper(), style), f": {reason}"[:88])
+    say_to(out, Cell(verdict.level.value.upper(), LEVELS[verdict.level]), f": {reason}"[:88])
     names = query_names(overview.jobs)
     running = [job for job in overview.jobs if job.connected]
     running.sort(key=lambda job: -_seconds(seen.batches.get(job.job, ())))
@@ -94,7 +94,7 @@ def _query(job: JobView, name: str, batches: Iterable[BatchLoad]) -> Row:
 
 
 def _seconds(batches: Iterable[BatchLoad]) -> float:
-    return max((one.batch_s for one in batches), default=0.0)
+    return max((one.batch_s for one in list(batches)), default=0.0)  # another thread appends some
 
 
 def _tasks(seen: Activity, running: Iterable[JobView]) -> dict[str, float]:
@@ -149,5 +149,5 @@ def _follow(manager: str, seen: Activity) -> None:
             with HandoverClient(manager) as client:
                 for load in client.watch_load():
                     seen.logged(load)
-        except UnavailableError:  # the other thread reports it
+        except RhinoError:  # the other thread reports it
             sleep(AGAIN_S)

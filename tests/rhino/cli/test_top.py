@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import io
+from collections.abc import Iterator
+from typing import Self
 
+import pytest
 from rich.console import Console
 
+from rhino.cli import top
 from rhino.cli.top import Activity, render
+from rhino_core.errors import AccessDeniedError, RhinoError, UnavailableError
 from rhino_model.loads import BatchLoad, SourceLag, VirtualNodeLoad
 from tests.rhino.client.views import JOB, group, job, node, overview, worker
 
@@ -80,3 +85,50 @@ def test_a_rate_needs_two_looks_and_a_worker_that_began_anew_has_none_below_zero
     assert seen.rates([dataclasses.replace(first, replicated_bytes=first.replicated_bytes + 500)], 15.0) == {"b": 100.0}
     assert seen.rates([dataclasses.replace(first, replicated_bytes=0)], 16.0) == {"b": 0.0}
     assert JOB not in seen.batches
+
+
+def test_a_batch_that_comes_while_the_queries_are_sorted_is_in_nobodys_way() -> None:
+    """Another thread appends it."""
+    seen = Activity()
+
+    for number in range(3):
+        seen.logged(batch(number, 1.0))
+
+    class Appending(float):
+        def __gt__(self, other: object) -> bool:
+            seen.logged(batch(9, 1.0))
+            return False
+
+    seen.batches["two"][1] = dataclasses.replace(batch(1, 1.0), batch_s=Appending(1.0))
+    assert lines(seen)[3].split()[0] == "sums-of-all-orders-by-d…"
+
+
+class _End(BaseException):
+    """Ends the loop of the thread."""
+
+
+@pytest.mark.parametrize("error", [UnavailableError("gone"), AccessDeniedError("no right to read")])
+def test_the_loads_are_asked_for_again_after_any_error(error: RhinoError, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Client:
+        def __init__(self, manager: str) -> None:
+            asked.append(manager)
+            if len(asked) == 3:
+                raise _End
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def watch_load(self) -> Iterator[BatchLoad]:
+            yield batch(len(asked), 1.0)
+            raise error
+
+    monkeypatch.setattr(top, "HandoverClient", Client)
+    monkeypatch.setattr(top, "AGAIN_S", 0.0)
+    seen = Activity()
+    with pytest.raises(_End):
+        top._follow("here", seen)
+    assert [one.batch_id for one in seen.batches["two"]] == [1, 2]
