@@ -1,7 +1,7 @@
-"""The mark of a data folder. It protects foreign files, because daemons delete files in their data folder.
+"""The mark of a data folder, and small files that are replaced as a whole.
 
-The mark is the file `RHINO`: JSON with the fields `kind` and `format`. A daemon marks an empty folder, and
-refuses any other folder without its mark.
+The mark protects foreign files, because daemons delete files in their data folder. It is the file `RHINO`: JSON with
+the fields `kind` and `format`. A daemon marks an empty folder, and refuses any other folder without its mark.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import json
 import logging
 import os
 import tempfile
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 from rhino_core.errors import InvalidSettingError, PreconditionError
@@ -100,6 +102,28 @@ def sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def replace_file(path: Path, data: bytes, *, mode: int = FILE_MODE) -> None:
+    """Writes a file, also in place of another one. It has all of its content, and is on disk. Raises OSError."""
+    with written(path.parent, data, mode=mode) as temporary:
+        temporary.replace(path)
+    sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def written(folder: Path, data: bytes, *, mode: int = FILE_MODE) -> Iterator[Path]:
+    """Writes a file under a name that nobody can foresee. This name is gone afterwards. Raises OSError."""
+    temporary = folder / f".{uuid.uuid4()}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    try:
+        with open(os.open(temporary, flags, mode), "wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _mark(folder: Path, kind: str) -> None:

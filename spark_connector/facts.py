@@ -6,16 +6,12 @@ folders, whatever the umask is: some of them become code.
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
-import uuid
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
+from rhino_core import folder as files
 from rhino_core.errors import PreconditionError
-from rhino_core.folder import FILE_MODE, FOLDER_MODE, sync_folder
+from rhino_core.folder import FOLDER_MODE, sync_folder
 
 
 def create_fact(folder: Path, number: int, text: str) -> bool:
@@ -23,7 +19,8 @@ def create_fact(folder: Path, number: int, text: str) -> bool:
 
     Raises PreconditionError on a file system without hard links.
     """
-    with _written(folder, text.encode()) as temporary:
+    make_folder(folder)
+    with files.written(folder, text.encode()) as temporary:
         try:
             (folder / str(number)).hardlink_to(temporary)
         except FileExistsError:
@@ -38,9 +35,8 @@ def create_fact(folder: Path, number: int, text: str) -> bool:
 
 def replace_file(path: Path, content: bytes) -> None:
     """Writes a file, also in place of another one. It has all of its content, and is on disk."""
-    with _written(path.parent, content) as temporary:
-        temporary.replace(path)
-    sync_folder(path.parent)
+    make_folder(path.parent)
+    files.replace_file(path, content)
 
 
 def make_folder(folder: Path) -> None:
@@ -51,18 +47,3 @@ def make_folder(folder: Path) -> None:
     for one in (folder.parent, folder):
         one.mkdir(FOLDER_MODE, exist_ok=True)
         sync_folder(one.parent)
-
-
-@contextlib.contextmanager
-def _written(folder: Path, content: bytes) -> Iterator[Path]:
-    """Writes a file under another name first. This name is gone afterwards."""
-    make_folder(folder)
-    temporary = folder / f".{uuid.uuid4()}.tmp"
-    try:
-        with open(temporary, "xb", opener=partial(os.open, mode=FILE_MODE)) as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        yield temporary
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rhino_core import folder as files
 from rhino_core.errors import IntegrityError, InvalidRequestError, PreconditionError, UnknownError
 from rhino_core.foreign import numbers, read_json, read_text, reading
 from rhino_core.ids import StoreId, StoreVersion, Version
@@ -19,6 +19,7 @@ from spark_connector.query_logs import CommittedBatch, Logged, QueryLogs, commit
 PROVIDER_KEY = f"{STREAMING}.stateStore.providerClass"
 FORMAT_KEY = f"{STREAMING}.stateStore.checkpointFormatVersion"
 DEFAULT_STORE = "default"
+MODE = 0o666  # of a file that is replaced, less the umask, as of one that Spark writes
 # SymmetricHashJoinStateManager.allStateStoreNames: the order of a join's ids in the commit log.
 JOIN_STORES = (
     "left-keyToNumValues",
@@ -163,7 +164,7 @@ class QueryCheckpoint:
         if age_s < idle_s:
             raise PreconditionError(
                 f"{self.folder}: the logs changed {age_s:.0f} s ago, so a driver may be running the query. Stop it and "
-                f"try again after {idle_s:.0f} s (--idle-s)"
+                f"try again after {idle_s:.0f} s"
             )
 
     # ---- changes
@@ -218,18 +219,8 @@ class QueryCheckpoint:
 
 def replace_file(path: Path, content: bytes) -> None:
     """Replaces the file atomically. It is on disk when the function returns."""
-    temporary = path.with_name(f".{path.name}.rhino.tmp")
-    with temporary.open("wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # first: Spark refuses a checksum that does not match
-    temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    files.replace_file(path, content, mode=MODE)
 
 
 def _offset_lines(path: Path) -> list[str]:

@@ -10,8 +10,9 @@ import typer
 
 from rhino.cli.output import say, say_json
 from rhino_core.errors import AlreadyThereError, InvalidRequestError, InvalidSettingError
+from rhino_core.folder import replace_file
 from rhino_core.security.certificates import Authority, Material, fingerprint
-from rhino_core.security.folders import replace_file, write_folder
+from rhino_core.security.folders import write_folder
 from rhino_core.security.identity import Identity, Role
 from rhino_core.security.sources import AUTHORITIES_FILE, FolderSource, new_cluster_key, read_cluster_key
 from rhino_core.settings import CLUSTER_KEY_VARIABLE

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TextIO
 
 from rhino_core.errors import AlreadyThereError, IntegrityError, InvalidSettingError
-from rhino_core.folder import FILE_MODE, FOLDER_MODE, claim, subfolder
+from rhino_core.folder import FILE_MODE, FOLDER_MODE, claim, replace_file, subfolder
 from rhino_core.foreign import read_json, require_closed
 from rhino_core.records import decode
 from rhino_core.rpc.greeting import greeter_path
-from rhino_core.security.folders import replace_file
 from rhino_core.security.sources import new_cluster_key
 from spark_connector.local.locks import FileLock
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -12,7 +13,7 @@ import pytest
 
 from rhino_core import failpoints
 from rhino_core.errors import InvalidSettingError, PreconditionError
-from rhino_core.folder import MARK, claim, subfolder
+from rhino_core.folder import MARK, claim, replace_file, subfolder
 
 
 def mode(path: Path) -> int:
@@ -111,3 +112,26 @@ def test_a_link_in_place_of_a_subfolder_is_refused(made: str, tmp_path: Path) ->
         store.symlink_to(tmp_path / ("elsewhere" if made == "link" else "nowhere"))
     with pytest.raises(PreconditionError, match="must be a folder itself, neither a link nor a file"):
         subfolder(store)
+
+
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, synced = tmp_path / "file", list[bool]()
+    fsync = os.fsync
+
+    def sync(descriptor: int) -> None:
+        synced.append(stat.S_ISDIR(os.fstat(descriptor).st_mode))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    replace_file(path, b"first")
+    assert (path.read_bytes(), mode(path), synced) == (b"first", 0o600, [False, True])
+    replace_file(path, b"second", mode=0o640)
+    assert (path.read_bytes(), mode(path)) == (b"second", 0o640)
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        replace_file(path, b"third")
+    assert [one.read_bytes() for one in tmp_path.iterdir()] == [b"second"]

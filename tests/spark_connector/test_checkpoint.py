@@ -13,7 +13,7 @@ from rhino import rhino_checkpoint
 from rhino_core.errors import IntegrityError, InvalidRequestError, InvalidSettingError, PreconditionError, UnknownError
 from rhino_core.ids import StoreId, StoreVersion, Version
 from spark_connector.checkpoint import user_location
-from spark_connector.query_checkpoint import JOIN_STORES, PROVIDER_KEY, QueryCheckpoint
+from spark_connector.query_checkpoint import JOIN_STORES, PROVIDER_KEY, QueryCheckpoint, replace_file
 from tests.spark_connector.support.checkpoint import RHINO, STOCK, make
 
 
@@ -113,3 +113,19 @@ def test_what_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "q" / "commits" / "1").write_text('v2\n{"stateUniqueIds": {"0": [["a", "b"]]}}')
     with pytest.raises(IntegrityError, match="2 stores in one partition"):
         checkpoint.logged()
+
+
+def test_a_link_of_another_user_is_not_followed(tmp_path: Path) -> None:
+    path, other = tmp_path / "0", tmp_path / "other"
+    for name in ("0", "other", ".0.crc"):
+        (tmp_path / name).write_text("former")
+    path.with_name(".0.rhino.tmp").symlink_to(other)
+    former = os.umask(0o022)
+    try:
+        replace_file(path, b"new")
+    finally:
+        os.umask(former)
+    assert (path.read_text(), other.read_text()) == ("new", "former")
+    assert not path.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o644, "other users of the checkpoint read it, as what Spark writes"
+    assert not (tmp_path / ".0.crc").exists()
