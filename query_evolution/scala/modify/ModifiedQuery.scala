@@ -99,7 +99,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
   def look(): Unit =
     if (stream.lastExecution != null && synchronized(ledger.isDefined)) {
       lazy val decided = folder.numbers("outcomes").toSet ++ refusedFiles // most queries have no records
-      val due = folder.numbers("records").filterNot(decided).filterNot(waits)
+      val due = folder.numbers("records").filterNot(decided(_)).filterNot(waits)
       Internals.withArtifacts(stream)(due.foreach(decide)) // its code may import what a client has added
     }
 

@@ -16,11 +16,11 @@ import org.apache.spark.sql.execution.streaming.state.seam.Internals
 private[spark] object LimitedJob {
   private val TimeoutS = 60L
 
-  /** Jobs that `act` starts are cancelled after a minute. Then it throws IllegalArgumentException. */
+  /** Jobs of `act` are cancelled after a minute, also those that it starts later. Throws IllegalArgumentException. */
   def run[T](context: SparkContext, what: String)(act: => T): T = {
     val group = s"rhino-modification-${UUID.randomUUID()}"
     context.setJobGroup(group, what, interruptOnCancel = true)
-    try within(TimeoutS * 1000)(context.cancelJobGroup(group))(act)
+    try within(TimeoutS * 1000)(context.cancelJobGroupAndFutureJobs(group))(act)
     finally context.clearJobGroup()
   }
 

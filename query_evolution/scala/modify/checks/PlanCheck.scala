@@ -55,7 +55,7 @@ private[spark] object PlanCheck {
     val present = found.head
     if (!its.fits(present.evalType)) refuse(
       s"${its.target} is of PySpark's kind ${present.evalType}, and the new function is of kind ${its.evalType}: " +
-        "make it by the same decorator (udf, pandas_udf, arrow_udf), or with rhino.state_function")
+        "make it by the same decorator (udf, pandas_udf, arrow_udf), or with query_evolution.state_function")
     val returns = DataType.fromJson(its.returns)
     if (!DataType.equalsIgnoreNullability(returns, present.dataType)) refuse(
       s"${its.target} returns ${present.dataType.sql}, and the new function returns ${returns.sql}")
