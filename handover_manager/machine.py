@@ -1,4 +1,4 @@
-"""The core of the handover manager: jobs and handovers behind one `handle` (contract: `rhino_core.machine`)."""
+"""The core of the handover manager: jobs and handovers behind one `handle` (contract: `rhino_core.runner`)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/benchmarks/results.md"
 COMMAND = "python -m benchmarks.report.results_page"
 WIDEST = 10  # columns; a wider table is shown with its columns as lines
 SECTIONS: Mapping[str, tuple[str, ...]] = {
-    "A lost worker": ("recovery", "flink", "placement"),
+    "A lost worker": ("recovery", "flink"),
     "Any other loss": ("losses",),
     "A planned move": ("handover",),
     "A change of a running query": ("modify", "restart", "branch", "shadow", "restructure"),
