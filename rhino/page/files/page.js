@@ -52,11 +52,16 @@ function begin() {
 }
 
 async function choose(worker) {
-  Object.assign(view, {chosen: worker, nodes: null});
+  Object.assign(view, {chosen: worker, nodes: null, wrong: ""});
   redraw();
   if (!worker) return;
-  const found = await call(`data/worker?id=${encodeURIComponent(worker)}`);
-  if (view.chosen === worker) Object.assign(view, {nodes: found.queries});
+  let found;
+  try {
+    found = {nodes: (await call(`data/worker?id=${encodeURIComponent(worker)}`)).queries};
+  } catch (error) {
+    found = {wrong: error.message};
+  }
+  if (view.chosen === worker) Object.assign(view, found);
   redraw();
 }
 

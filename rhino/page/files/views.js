@@ -4,6 +4,7 @@ import {heatMap, line, scale, timeline} from "./charts.js";
 
 export const view = {
   measure: "runs", find: "", sort: {key: "", down: false}, rows: 25, cards: 12, chosen: "", nodes: null,
+  wrong: "", // why the nodes of the chosen worker are not known
 };
 const KINDS = {
   ok: "good", degraded: "warn", critical: "bad", live: "good", suspect: "warn", lost: "bad",
@@ -122,7 +123,7 @@ function chosen(one, page) {
       ["Peer address", one.peer_address], ["Version", one.rhino_version || "?"],
       ["Owns groups", number(one.owned_groups)], ["Secondary of", number(one.secondary_groups)],
       ["Received as copies", bytes(one.replicated_bytes)]]),
-    view.nodes === null ? note("Asking for its virtual nodes.")
+    view.nodes === null ? note(view.wrong || "Asking for its virtual nodes.")
       : view.nodes.length ? el("ul", null, view.nodes.map(here))
       : note("No virtual node ran here in the newest batch."));
 }

@@ -79,6 +79,13 @@ def test_keys_reach_everything_and_focus_stays_when_figures_change(page: Served,
     window.until("document.getElementById('chosen').textContent.includes('0/0-1')", "its virtual nodes")
 
 
+def test_a_worker_whose_virtual_nodes_cannot_be_asked_for_says_why(page: Served, window: Browser) -> None:
+    opened(window, page)
+    window.run("window.fetch = () => Promise.reject(new Error('nobody answers'))")
+    window.run("document.querySelector('#worker-table [data-worker=a]').click()")
+    window.until("document.getElementById('chosen').textContent.includes('nobody answers')", "the reason")
+
+
 def test_without_the_token_there_is_a_form_for_it(page: Served, window: Browser) -> None:
     page.page.watcher.show(small())
     window.open(f"{page.origin}/")
