@@ -126,6 +126,7 @@ def _write(path: Path | None, facts: object, found: Found) -> None:
     if path is None:
         return
     report = {
+        "command": " ".join(["python -m benchmarks.modify", *sys.argv[1:]]),
         "machine": facts,
         "summary": changes_of(found.changed),
         "costs": costs_of(found.costs),

@@ -16,6 +16,7 @@ from benchmarks.registry import Run
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_CODE = 124
+CLEAN_UP_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +44,24 @@ def carry_out(run: Run, out: Path, timeout_s: float, root: Path = ROOT) -> Resul
         try:
             code = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            process.terminate()
-            process.wait()
+            _end(process)
             code = TIMEOUT_CODE
         except BaseException:
-            process.terminate()
-            process.wait()
+            _end(process)
             raise
     seconds = time.monotonic() - started
     outcome.write_text(json.dumps({"command": command_of(run), "seconds": seconds, "exit_code": code}) + "\n")
     return result(run, out, seconds, code)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Lets it clean up for a while, then kills it."""
+    process.terminate()
+    try:
+        process.wait(CLEAN_UP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def environment(root: Path) -> dict[str, str]:

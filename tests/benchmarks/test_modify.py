@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from benchmarks.modify import __main__ as command
 from benchmarks.modify.changes import Changed, Slice, _changed
 from benchmarks.modify.idle import IdleSlice, idle_of, idle_table, rule_times
 from benchmarks.modify.loads import OUTPUT, counting
 from benchmarks.modify.summary import changes_of, costs_of, tables
+from benchmarks.report.record import record_of
 from query_evolution.modify.ledger import State, View
 from query_evolution.modify.record import Change, Kind, Record
 from rhino.testing.query_watch import Batch
+from workloads.machine import machine
 
 BATCHES = [Batch(number, 1000 * number, 400 if number != 20 else 440) for number in range(30)]
 
@@ -94,3 +99,11 @@ def test_all_versions_of_the_map_function_go_on_counting() -> None:
         (made,) = counting(version)((1,), iter([frame]), state)
         assert list(made.columns) == columns
         assert list(made["ordinal"]) == expected
+
+
+def test_its_report_can_become_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "report.json"
+    monkeypatch.setattr("sys.argv", ["modify", "--changes", "1", "--json", str(path)])
+    command._write(path, machine(), command.Found([changed(19_700)]))
+    made = record_of(json.loads(path.read_text()), "modify", "nbq5", [])
+    assert (made.benchmark, made.commands) == ("modify", ["python -m benchmarks.modify --changes 1"])
