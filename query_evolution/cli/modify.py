@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
@@ -18,7 +17,7 @@ from rhino.cli import exit_codes
 from rhino.cli.arguments import seconds
 from rhino.cli.columns import Row, show_columns
 from rhino.cli.options import JsonOption
-from rhino.cli.output import console, say, say_json
+from rhino.cli.output import console, local_time, say, say_json
 from rhino_core.errors import InvalidRequestError
 
 FAILURES = (State.REFUSED, State.RETURNED, State.WITHDRAWN)
@@ -201,7 +200,6 @@ def _words(state: State) -> str:
 def _row(view: View) -> Row:
     record, change = view.record, view.record.change
     batches = "" if view.first_batch is None else f"{view.first_batch}-"
-    at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(record.created_ms / 1000))
     if view.first_batch is not None and view.last_batch is not None:
         batches = f"{batches}{view.last_batch}" if view.last_batch >= view.first_batch else "none"
     return (
@@ -213,7 +211,7 @@ def _row(view: View) -> Row:
         change.target,
         _what(view),
         record.author,
-        at,
+        local_time(record.created_ms),
         view.reason,
     )
 

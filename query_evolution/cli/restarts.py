@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +11,7 @@ from query_evolution.replace.core import Answer, Restart
 from query_evolution.replace.folder import RestartFolder
 from rhino.cli.columns import show_columns
 from rhino.cli.options import JsonOption
-from rhino.cli.output import console, say, say_json
+from rhino.cli.output import console, local_time, say, say_json
 from spark_connector.query_checkpoint import QueryCheckpoint
 
 HEADS = ("number", "state", "by", "at", "reason")
@@ -33,7 +32,7 @@ def restarts(
         return
     say(f"{owner} runs the query" if owner else "no supervised application runs the query")
     if found:
-        rows = [(str(one["number"]), one["state"], one["by"], _time(one["at_ms"]), one["reason"]) for one in found]
+        rows = [(str(one["number"]), one["state"], one["by"], local_time(one["at_ms"]), one["reason"]) for one in found]
         show_columns(console(), HEADS, rows)
 
 
@@ -52,7 +51,3 @@ def _state(restart: Restart, *, lives: bool) -> str:
     if not lives:
         return "abandoned"
     return "asked" if restart.answer is None else "on trial"
-
-
-def _time(at_ms: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at_ms / 1000))

@@ -20,6 +20,7 @@ from rhino.cli.option_groups import expanded
 from rhino.cli.options import CallOptions, DryRunOption
 from rhino.cli.output import console, say, say_json, shown
 from rhino_core.errors import InvalidRequestError
+from rhino_model.codec import plain
 
 if TYPE_CHECKING:
     from query_evolution.client.links import Progress
@@ -84,7 +85,7 @@ def restructure(
             report=report,
         )
     if call.as_json:
-        say_json({"dry_run": dry_run, **_plain(made)})
+        say_json({"dry_run": dry_run, **plain(made)})
     else:
         _say(made, source, dry_run=dry_run)
     raise typer.Exit(exit_codes.OK)
@@ -101,13 +102,6 @@ def parse_pairs(texts: Sequence[str]) -> dict[int, int]:
             raise InvalidRequestError(f"--pair {text}: the former operator {match[1]} is named twice")
         pairs[int(match[1])] = int(match[2])
     return pairs
-
-
-def _plain(made: Restructured) -> dict[str, object]:
-    from rhino_model.codec import plain
-
-    fields: dict[str, object] = plain(made)
-    return fields
 
 
 def _say(made: Restructured, source: str, *, dry_run: bool) -> None:

@@ -12,6 +12,7 @@ from rhino.cli.arguments import one_of
 from rhino.cli.options import DryRunOption, JsonOption, ManagerOption
 from rhino.cli.output import console, say, say_json, shown
 from rhino_core.settings import DEFAULT_MANAGER
+from rhino_model.codec import plain
 
 if TYPE_CHECKING:
     from query_evolution.client.promote import Promoted
@@ -105,17 +106,10 @@ def promote(
     target = None if to is None else folder_of(to)
     done = carry_out(manager, folder_of(checkpoint), folder_of(branch), state, target=target, dry_run=dry_run)
     if as_json:
-        say_json({"dry_run": dry_run, **_plain(done)})
+        say_json({"dry_run": dry_run, **plain(done)})
     else:
         _say_promoted(done, checkpoint, dry_run=dry_run)
     raise typer.Exit(exit_codes.OK)
-
-
-def _plain(done: Promoted) -> dict[str, object]:
-    from rhino_model.codec import plain
-
-    fields: dict[str, object] = plain(done)
-    return fields
 
 
 def _say_promoted(done: Promoted, checkpoint: str, *, dry_run: bool) -> None:

@@ -18,7 +18,7 @@ from rhino.cli.arguments import seconds
 from rhino.cli.columns import Cell, Row, show_columns
 from rhino.cli.option_groups import expanded
 from rhino.cli.options import CallOptions, YesOption
-from rhino.cli.output import confirm, console, say, say_json
+from rhino.cli.output import confirm, console, local_time, say, say_json
 from rhino.cli.status import archive_line, archive_usage_line
 from rhino.client.handover_client import HandoverClient
 from rhino_archive.bucket import Bucket
@@ -113,7 +113,14 @@ def list_batches(call: CallOptions, archive: UrlOption = "", job: JobOption = ""
         say_json({"url": bucket.url, "batches": [_plain(one) for one in manifests], "problems": problems})
     else:
         rows: list[Row] = [
-            (one.query or "-", one.job, str(one.batch_id), _time(one.logged_ms), _time(one.written_ms), one.cluster)
+            (
+                one.query or "-",
+                one.job,
+                str(one.batch_id),
+                local_time(one.logged_ms),
+                local_time(one.written_ms),
+                one.cluster,
+            )
             for one in manifests
         ]
         show_columns(console(), ("query", "id", "batch", "logged", "archived", "cluster"), rows)
@@ -144,10 +151,6 @@ async def _names(bucket: Bucket, job: str, *, wanted: bool) -> list[str]:
 def _plain(one: Manifest) -> dict[str, object]:
     fields = ("job", "query", "batch_id", "logged_ms", "written_ms", "cluster", "location")
     return {**{name: getattr(one, name) for name in fields}, "packs": len(one.packs)}
-
-
-def _time(ms: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(ms / 1000))
 
 
 def verify(
@@ -281,7 +284,7 @@ def _show_restored(done: Restored, call: CallOptions) -> None:
     if call.as_json:
         say_json(done)
         return
-    say(f"query {done.query or done.job}: batch {done.batch_id}, logged at {_time(done.logged_ms)}")
+    say(f"query {done.query or done.job}: batch {done.batch_id}, logged at {local_time(done.logged_ms)}")
     if done.job != done.source_job:
         say(f"new query {done.job}: start it with checkpointLocation {done.checkpoint} and a sink of its own")
         return

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rhino.cli.options import JsonOption
 from rhino.cli.output import say, say_json
 from rhino_core.errors import AlreadyThereError, InvalidRequestError, InvalidSettingError
 from rhino_core.folder import replace_file
@@ -123,7 +124,6 @@ def _authority(folder: Path) -> Authority:
 
 
 FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder with ca.crt, tls.crt and tls.key.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 
 
 @app.command()

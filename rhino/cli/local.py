@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ from rich.filesize import decimal
 
 from rhino.cli.columns import Row, say_to, show_columns
 from rhino.cli.options import DryRunOption, JsonOption, YesOption
-from rhino.cli.output import confirm, console, say, say_json
+from rhino.cli.output import confirm, console, local_time, say, say_json
 from rhino.client import connection
 from rhino.client.overview import fetch_overview, query_names
 from rhino_core.errors import PreconditionError, UnavailableError
@@ -92,5 +91,5 @@ def _describe(content: Content, names: dict[str, str]) -> None:
 
 
 def _row(query: StoredQuery, names: dict[str, str]) -> Row:
-    changed = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(query.changed_s))
+    changed = local_time(query.changed_s * 1000)
     return query.job, names.get(query.job, ""), str(query.files), decimal(query.bytes), changed

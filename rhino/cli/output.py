@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import time
 from typing import IO, Any, TypeVar
 
 import typer
@@ -69,6 +70,11 @@ def shown(value: T) -> T:
     elif isinstance(value, list | tuple):
         found = type(value)(map(shown, value))
     return found  # type: ignore[no-any-return]
+
+
+def local_time(ms: float) -> str:
+    """Returns a wall clock time as text in the zone of this machine."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(ms / 1000))
 
 
 def confirm(what: str, *, yes: bool) -> None:

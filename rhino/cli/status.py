@@ -11,6 +11,7 @@ from rich.filesize import decimal
 from rhino.cli.balance import HEAD as BALANCE_HEAD
 from rhino.cli.balance import balance_rows
 from rhino.cli.columns import Cell, Row, say_to, show_columns
+from rhino.cli.output import local_time
 from rhino.client.overview import GroupView, JobView, Overview, WorkerView, query_names
 from rhino.client.scrub import ScrubView
 from rhino.client.verdict import Level, Verdict, group_name, judge, whole_copies
@@ -165,7 +166,7 @@ def _forgotten(overview: Overview) -> list[Row]:
     rows: list[Row] = []
     for left_s, job in sorted((job.delete_in_s, job.job) for job in overview.jobs if job.delete_in_s is not None):
         found = next(one for one in overview.jobs if one.job == job)
-        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(found.forgotten_ms / 1000))
+        at = local_time(found.forgotten_ms)
         rows.append((names[job], job, at, found.forgotten_by, Cell(duration(left_s), "yellow")))
     return rows
 
