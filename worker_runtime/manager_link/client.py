@@ -282,6 +282,8 @@ class ManagerClient:
         """Register, send heartbeats and watch groups, until cancelled or gone. Restart whenever one of these fails."""
         pauses, complaints = retry.MANAGER.pauses(), LogLimits(time.monotonic)
         while not self._beats.leaving:
+            if several(self.address):  # one of the names may have another address by now
+                await self._channel.renew()
             try:
                 await self._register()
                 pauses.reset()
@@ -293,8 +295,6 @@ class ManagerClient:
             finally:
                 self.connected = False
             await pauses.sleep()
-            if several(self.address):  # one of the names may have another address by now
-                self._channel.renew()
 
     async def _register(self) -> None:
         store, view = self._replication.store, self._replication.view
