@@ -1,8 +1,12 @@
-"""The documents name files that exist, and the code names sections and pages that exist."""
+"""The documents name files that exist, and the code names files, sections and pages that exist."""
 
 from __future__ import annotations
 
+import ast
+import io
 import re
+import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -14,7 +18,6 @@ FOLDERS = [
     "rhino_archive",
     "rhino_core",
     "rhino_model",
-    "rhino_archive",
     "spark_connector",
     "query_evolution",
     "handover_manager",
@@ -22,9 +25,12 @@ FOLDERS = [
     "worker_runtime",
     "proto",
     "tests",
+    "tools",
 ]
 DOCUMENTS = [ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "SECURITY.md")]
 PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)*\.(?:py|scala|proto))`")
+MODULE = re.compile(r"(?<![\w./{}*-])(?:[\w-]+/)*[\w-]+\.py\b(?!\.)")
+EXAMPLES = ("FILE.py",)
 
 
 def sources() -> list[Path]:
@@ -37,6 +43,16 @@ def text_of(path: Path) -> str:
     return re.sub(r"\s+(?:#|//|\*)?\s*", " ", path.read_text())
 
 
+def prose_of(text: str) -> Iterator[str]:
+    """The comments and docstrings of Python code. Other strings name files of users."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
+
+
 def test_documents_name_files_that_exist() -> None:
     files = {path.relative_to(ROOT).as_posix() for path in sources()}
     absent = [
@@ -45,6 +61,19 @@ def test_documents_name_files_that_exist() -> None:
         for name in PATH.findall(page.read_text())
         if not any(f"/{file}".endswith(f"/{name}") for file in files)
     ]
+    assert not absent
+
+
+def test_comments_and_docstrings_name_files_that_exist() -> None:
+    files = [f"/{path.relative_to(ROOT).as_posix()}" for path in sources() if path.suffix == ".py"]
+    absent: list[str] = []
+    for path in sources():
+        if path.suffix != ".py" or not MODULE.search(text := path.read_text()):
+            continue
+        names = {name for part in prose_of(text) for name in MODULE.findall(part)}.difference(EXAMPLES)
+        absent += [
+            f"{path.relative_to(ROOT)}: {name}" for name in names if not any(f.endswith(f"/{name}") for f in files)
+        ]
     assert not absent
 
 

@@ -10,7 +10,7 @@ from rhino_core.descriptors import run_until_cancelled
 from rhino_core.errors import InvalidSettingError
 from rhino_core.health import Health, Notifier
 from rhino_core.ids import Worker
-from rhino_core.rpc.channel import RenewedChannel, aio_channel
+from rhino_core.rpc.channel import RenewedChannel
 from rhino_core.rpc.greeting import greeter_path
 from rhino_core.rpc.server import Server
 from rhino_core.security.audit import AuditLog
@@ -82,14 +82,13 @@ class Node:
         self.statistics = statistics
         self.scrubber = Scrubber(self.replication, settings.scrub_period_s, settings.scrub_bytes_per_s)
         directory, self._collector = Directory(self.replication), Collector(self.replication)
-        to_manager = RenewedChannel(lambda: aio_channel(settings.manager, transport), transport)
         self.manager = ManagerClient(
             self.replication,
             statistics,
             self.scrubber.status,
             directory,
             settings.manager,
-            to_manager,
+            RenewedChannel(settings.manager, transport),
             tasks,
             self._collector.floors,
         )

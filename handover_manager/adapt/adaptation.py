@@ -107,7 +107,7 @@ class Adaptation:
 
     def observe(self, view: ClusterView, now: float) -> list[Effect]:
         """Follows the plan under way, and decides about queries with a new window."""
-        effects = self._follow(view, now) if self.trial is not None else []
+        effects = self._follow(now) if self.trial is not None else []
         ended, self._ended = sorted(self._ended), set()
         for name in ended:
             job = self._jobs.get(name)
@@ -203,7 +203,7 @@ class Adaptation:
 
     # ---------------------------------------------------------------- the plan under way
 
-    def _follow(self, view: ClusterView, now: float) -> list[Effect]:
+    def _follow(self, now: float) -> list[Effect]:
         """Looks whether the handover of the plan under way has ended."""
         trial = self.trial
         assert trial is not None

@@ -157,7 +157,7 @@ class Execution:
         effects: list[Effect] = []
         for handover in self._handovers.active():
             step = handover.current
-            if step and self._step_execution.batch_settled(step, job, batch_id, batch, actual, view, now):
+            if step and self._step_execution.batch_settled(step, job, batch_id, batch, actual, now):
                 effects += self._after_progress(handover, step, view, now)
         return effects
 
@@ -169,7 +169,7 @@ class Execution:
         effects: list[Effect] = []
         for handover in self._handovers.active():
             step = handover.current
-            if step and self._step_execution.query_idle(step, job, view, now):
+            if step and self._step_execution.query_idle(step, job, now):
                 effects += self._after_progress(handover, step, view, now)
         return effects
 

@@ -12,11 +12,11 @@ from handover_manager.plan.measurements import CopyMeasurement, StepMeasurement
 from handover_manager.queries.jobs import Jobs
 from handover_manager.queries.logged import LoggedBatch
 from handover_manager.view import ClusterView
-from rhino_core.errors import AlreadyThereError, ConflictError, PreconditionError, RhinoError, UnavailableError
+from rhino_core.errors import AlreadyThereError, PreconditionError, RhinoError, UnavailableError
 from rhino_core.ids import VirtualNode
 from rhino_model.handovers import Move
 
-RETRIED: tuple[type[RhinoError], ...] = (ConflictError, UnavailableError, PreconditionError, AlreadyThereError)
+RETRIED: tuple[type[RhinoError], ...] = (UnavailableError, PreconditionError, AlreadyThereError)
 
 
 class StepExecution:
@@ -134,7 +134,6 @@ class StepExecution:
         batch_id: int,
         batch: LoggedBatch,
         actual: Mapping[VirtualNode, str],
-        view: ClusterView,
         now: float,
     ) -> bool:
         """Confirms virtual nodes with a batch logged after the marker and written by their targets (Rhino 4.1, step 4).
@@ -147,7 +146,7 @@ class StepExecution:
         written = {node for node in step.waiting_for if actual.get(node) == target_of[node]}
         return self._in_place(step, written, Trigger.WRITTEN, now, batch_id)
 
-    def query_idle(self, step: DrivenStep, job: str, view: ClusterView, now: float) -> bool:
+    def query_idle(self, step: DrivenStep, job: str, now: float) -> bool:
         """Confirms the virtual nodes of an idle query.
 
         No batch of it runs, and the next one will use the map with the marker. Otherwise a query without new data, or

@@ -115,10 +115,9 @@ class BatchPublished:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change by the handover manager. Raises ConflictError if the group has left the epoch `expected`."""
+    """A change by the handover manager."""
 
     group: GroupId
-    expected: Epoch | None
     add_member: str
     make_owner: str
 

@@ -94,7 +94,7 @@ class ClusterPort:
         )
 
     def change_group(self, effect: wanted.ChangeGroup) -> None:
-        self._replication.handle(ev.Change(effect.group, None, effect.add_member, effect.make_owner))
+        self._replication.handle(ev.Change(effect.group, effect.add_member, effect.make_owner))
 
     def set_draining(self, worker_id: str, draining: bool) -> None:
         self._replication.handle(ev.DrainSet(worker_id, draining))

@@ -109,28 +109,40 @@ def worker_channel(worker: Worker, transport: Transport) -> grpc.aio.Channel:
 
 
 class RenewedChannel:
-    """A channel, replaced by another one when this process has a new certificate. Calls end on their first channel."""
+    """A channel to the manager, replaced by another one when this process has a new certificate.
 
-    def __init__(self, open_channel: Callable[[], grpc.aio.Channel], transport: Transport) -> None:
-        self._open_channel = open_channel
+    Calls end on their first channel. Only `renew` resolves the names of several addresses: before it, gRPC resolves the
+    first of them.
+    """
+
+    def __init__(self, address: str, transport: Transport) -> None:
+        self._address = address
         self._transport = transport
         self._edition = transport.edition
-        self._channel = open_channel()
+        self._known = address.partition(",")[0]  # the address, as resolved last
+        self._channel = self._opened()
         self._former: set[asyncio.Task[None]] = set()
 
     def current(self) -> grpc.aio.Channel:
         """The channel for a new call."""
         if self._edition != (edition := self._transport.edition):
             self._edition = edition
-            self.renew()
+            self._replace()
         return self._channel
 
-    def renew(self) -> None:
-        """Opens another channel for new calls."""
+    async def renew(self) -> None:
+        """Resolves the names in a thread, however long that takes, and opens another channel for new calls."""
+        self._known = await asyncio.to_thread(_target, self._address)
+        self._replace()
+
+    def _replace(self) -> None:
         task = asyncio.create_task(self._channel.close(CALL_S_MAX), name="former channel")
         self._former.add(task)
         task.add_done_callback(self._former.discard)
-        self._channel = self._open_channel()
+        self._channel = self._opened()
+
+    def _opened(self) -> grpc.aio.Channel:
+        return self._transport.channel(self._known, THE_MANAGER, MANAGER_OPTIONS)
 
     async def close(self) -> None:
         """Ends all calls."""

@@ -40,9 +40,9 @@ def new_life_starts_no_catch_up(patch_: Patch) -> None:
     """A member that comes back without what it had is taken for the one that was caught up from."""
     original = GroupState.adopt
 
-    def adopt(self: GroupState, new: ReplicaGroup, me: Worker, now: float) -> list[ev.Effect]:
+    def adopt(self: GroupState, new: ReplicaGroup, me: Worker) -> list[ev.Effect]:
         with patch.object(membership, "incarnation_of", lambda worker: (worker.worker_id, "")):
-            return original(self, new, me, now)
+            return original(self, new, me)
 
     patch_.setattr(GroupState, "adopt", adopt)
 

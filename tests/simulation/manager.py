@@ -365,7 +365,7 @@ class Manager:
     def change(self, group: GroupId, *, add_member: str = "", make_owner: str = "") -> bool:
         """Changes a group for the handover manager. False if refused."""
         self._cluster.steady.moved(group, self._world.now)
-        return self._handle(ev.Change(group, None, add_member, make_owner))
+        return self._handle(ev.Change(group, add_member, make_owner))
 
     def set_draining(self, worker_id: str, draining: bool) -> bool:
         """Starts or ends a drain for the handover manager. False if refused."""

@@ -73,14 +73,14 @@ def not_counted_and_no_catch_up(patch_: Patch) -> None:
     """A member that learns that it does not count as whole relies on what it has compared before."""
     original = GroupState.adopt
 
-    def adopt(self: GroupState, new: ReplicaGroup, me: Worker, now: float) -> list[ev.Effect]:
+    def adopt(self: GroupState, new: ReplicaGroup, me: Worker) -> list[ev.Effect]:
         before, mine = self.group.member(me.worker_id), new.member(me.worker_id)
         if before is not None and before.whole and mine is not None and not mine.whole:
             counting = tuple(dataclasses.replace(m, whole=m.whole or m is mine) for m in new.members)
-            effects = original(self, dataclasses.replace(new, members=counting), me, now)
+            effects = original(self, dataclasses.replace(new, members=counting), me)
             self.group = new
             return effects
-        return original(self, new, me, now)
+        return original(self, new, me)
 
     patch_.setattr(GroupState, "adopt", adopt)
 

@@ -34,7 +34,7 @@ def test_commits_go_on(kind: Kind, factor: int, seeds: range) -> None:
 
 
 def an_impaired_worker_keeps_its_groups(patch: Patch) -> None:
-    patch.setattr(rules, "without_impaired", lambda settings, members, *rest: members)
+    patch.setattr(rules, "without_impaired", lambda members, *rest: members)
 
 
 def a_mute_worker_is_not_noticed(patch: Patch) -> None:

@@ -166,7 +166,7 @@ async def commit_path(folder: Path, *, commits: int = COMMITS) -> list[Crossed]:
     """The functions that a commit crosses, in their order. `folder`: for the sidecars' data."""
     tracer = Tracer()
     runs: list[tuple[dict[CodeType, CodeType | None], set[CodeType]]] = []
-    # On a slow disk threads write small files, too (storage/threads.py). The path is that of a fast one.
+    # On a slow disk threads write small files, too (storage/disk/threads.py). The path is that of a fast one.
     with patch.object(threads, "SLOW_S", math.inf), tracer.installed():
         async with _pair(folder) as writer, writer.attach(replicas=1) as client:
             for number in range(1, WARM_UP + commits + 1):

@@ -91,7 +91,7 @@ class ManagerClient:
         self._reported: dict[GroupId, tuple[Epoch, bool]] = {}
         self._beats = Heartbeats(address, self._heartbeat)
         self._settings: dict[str, JobSettings] = {}
-        self._resolving: dict[GroupId, asyncio.Task[ReplicaGroup]] = {}
+        self._resolving: dict[tuple[GroupId, bool, GroupId | None], asyncio.Task[ReplicaGroup]] = {}
         self._asking: dict[GroupId, asyncio.Task[None]] = {}
         self._outsiders = LogLimits(time.monotonic)
         self._writers: dict[tuple[GroupId, str], asyncio.Task[None]] = {}
@@ -212,13 +212,13 @@ class ManagerClient:
     async def _resolve(
         self, group: GroupId, settings: JobSettings, *, existing_only: bool = False, branch_of: GroupId | None = None
     ) -> ReplicaGroup:
-        """Asks the manager, once for all callers of the same group."""
-        task = self._resolving.get(group)
+        """Asks the manager, once for all callers with the same question."""
+        task = self._resolving.get(question := (group, existing_only, branch_of))
         if task is None:
             resolving = self._resolve_once(group, settings, existing_only, branch_of)
             task = asyncio.create_task(resolving, name=f"resolve {group}")
-            self._resolving[group] = task
-            task.add_done_callback(lambda _: self._resolving.pop(group, None))
+            self._resolving[question] = task
+            task.add_done_callback(lambda _: self._resolving.pop(question, None))
         return await asyncio.shield(task)
 
     async def _resolve_once(
@@ -282,6 +282,8 @@ class ManagerClient:
         """Register, send heartbeats and watch groups, until cancelled or gone. Restart whenever one of these fails."""
         pauses, complaints = retry.MANAGER.pauses(), LogLimits(time.monotonic)
         while not self._beats.leaving:
+            if several(self.address):  # one of the names may have another address by now
+                await self._channel.renew()
             try:
                 await self._register()
                 pauses.reset()
@@ -293,8 +295,6 @@ class ManagerClient:
             finally:
                 self.connected = False
             await pauses.sleep()
-            if several(self.address):  # one of the names may have another address by now
-                self._channel.renew()
 
     async def _register(self) -> None:
         store, view = self._replication.store, self._replication.view

@@ -1,4 +1,4 @@
-"""Events and effects of `ChainMachine` (protocol/chain.py): closed unions of frozen dataclasses.
+"""Events and effects of `ChainMachine` (protocol/chain/machine.py): closed unions of frozen dataclasses.
 
 The caller changes the catalogue *before* it posts the event of the change. It executes effects in order: persist, then
 send. A link to another worker is identified by (worker_id, lane). A broken link loses its whole queue. After the next
@@ -40,7 +40,7 @@ class GroupAdopted:
 
 @dataclass(frozen=True, slots=True)
 class GroupLeft:
-    """The group no longer concerns this worker. Its files stay for now (protocol/excess.py removes them)."""
+    """The group no longer concerns this worker. Its files stay, if there are any: copies/excess.py forgets it, too."""
 
     group: GroupId
 
@@ -105,7 +105,7 @@ class BytesFetched:
 class BeginReceived:
     """`upstream` (worker_id) announces a file. The machine answers with exactly one of ReceiveFile and DiscardTransfer.
 
-    The answer may come later: the machine may have to ask the manager first, for PARKED_S at most (parked.py).
+    The answer may come later: the machine may have to ask the manager first, for PARKED_S at most (chain/receiving.py).
     `transfer` is unique within this process. `chain` lists the members after this one, in order.
     """
 

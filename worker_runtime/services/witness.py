@@ -30,14 +30,18 @@ class WitnessService(witness_pb2_grpc.WitnessServicer):
         if forget_journal:
             self._table.forget()
         self._name = self._table.name(store.incarnation.partition("/")[0])
-        self._acceptor = self._restored()
+        self._acceptor: Acceptor | None = None  # None: not read yet, or ahead of the disk
+        self._current()
         self._synced: asyncio.Future[None] | None = None  # the newest sync, of all writes so far
 
-    def _restored(self) -> Acceptor:
-        return Acceptor(self._name, self._table.stored())
+    def _current(self) -> Acceptor:
+        """Raises while the disk cannot be read: the witness answers nothing then."""
+        if self._acceptor is None:
+            self._acceptor = Acceptor(self._name, self._table.stored())
+        return self._acceptor
 
     async def Identify(self, request: pb.IdentifyRequest, context: Context) -> pb.IdentifyReply:
-        return pb.IdentifyReply(witness=self._name, cluster=self._acceptor.cluster)
+        return pb.IdentifyReply(witness=self._name, cluster=self._current().cluster)
 
     async def Promise(self, request: pb.PromiseRequest, context: Context) -> pb.PromiseReply:
         return convert.promised_to_pb(await self._answer(request.witness, convert.promise_of(request)))
@@ -60,13 +64,13 @@ class WitnessService(witness_pb2_grpc.WitnessServicer):
             raise PreconditionError(
                 f"this is witness {self._name}, and not {witness}: it has lost its disk, or has the address of another"
             )
-        *saves, reply = self._acceptor.handle(request, now=0.0)
+        *saves, reply = self._current().handle(request, now=0.0)
         assert isinstance(reply, Reply)
         if saves:
             try:
                 self._table.write(saves)  # type: ignore[arg-type]  # all but the last effect
             except BaseException:
-                self._acceptor = self._restored()  # what is not stored must not be acknowledged later
+                self._acceptor = None  # what is not stored must not be acknowledged later
                 raise
             self._synced = asyncio.ensure_future(self._store.syncer.sync(self._store.layout.written, Lane.COMMIT))
         if self._synced is not None:

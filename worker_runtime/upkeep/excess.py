@@ -1,4 +1,4 @@
-"""Deletes copies of groups left by this worker, once their members have confirmed them (protocol/excess.py)."""
+"""Deletes copies of groups left by this worker, once their members have confirmed them (protocol/copies/excess.py)."""
 
 from __future__ import annotations
 

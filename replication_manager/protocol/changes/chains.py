@@ -145,14 +145,12 @@ class Chains:
             return []
         records, owner = self._membership.records, group.owner.worker_id
         members = rules.without_impaired(
-            group.settings,
             members,
             self._impaired.ids(),
             self._membership.draining,
             lambda worker: self._membership.is_heard_lately(worker, self._now),
         )
         staying = rules.settled(
-            group.settings,
             members,
             self._membership.is_present,
             lambda worker: worker.worker_id == owner and group.group in records[owner].suspected,

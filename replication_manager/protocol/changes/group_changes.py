@@ -10,7 +10,7 @@ from replication_manager.protocol.groups.logged import LoggedVersions
 from replication_manager.protocol.groups.returned import Returned
 from replication_manager.protocol.workers.bootstrap import Bootstrap
 from replication_manager.protocol.workers.membership import Membership
-from rhino_core.errors import ConflictError, PreconditionError, UnavailableError, UnknownError
+from rhino_core.errors import PreconditionError, UnavailableError, UnknownError
 from rhino_core.ids import DiskState, Member, Worker
 
 
@@ -58,8 +58,6 @@ class GroupChanges:
         group = self._chains.groups.get(event.group)
         if group is None:
             raise UnknownError(f"group {event.group} is not known")
-        if event.expected is not None and event.expected != group.epoch:
-            raise ConflictError(f"group {event.group} is at epoch {group.epoch}, not {event.expected}: plan again")
         members, joins = group.members, bool(event.add_member) and group.member(event.add_member) is None
         if joins:
             members = (*members, Member(self._eligible(event.add_member), False))

@@ -40,7 +40,6 @@ def suspected(group: ReplicaGroup, worker_id: str, live: Callable[[Worker], bool
 
 
 def settled(
-    settings: JobSettings,
     members: Members,
     present: Callable[[Worker], bool],
     suspected: Callable[[Worker], bool] = lambda worker: False,
@@ -60,7 +59,6 @@ def settled(
 
 
 def without_impaired(
-    settings: JobSettings,
     members: Members,
     impaired: Collection[str],
     draining: Collection[str],

@@ -167,7 +167,7 @@ class Placing:
         chain = (owner, *chosen)
         if not known:
             return rules.held_by(chain, [worker.worker_id for worker in chain])
-        return rules.settled(settings, rules.held_by(chain, whole), self._membership.is_present)
+        return rules.settled(rules.held_by(chain, whole), self._membership.is_present)
 
     def _first_owner(self, group: GroupId, asking: Worker) -> Worker:
         """The owner of a new group: the asking worker, unless it is draining and another one is eligible.

@@ -13,7 +13,6 @@ from handover_manager.drive.states import TRANSITIONS, State, Trigger, state_of
 from handover_manager.drive.step import DrivenStep
 from handover_manager.view import ClusterView, TaskGroup
 from rhino_core.errors import (
-    ConflictError,
     LocalProtocolError,
     NoSpaceError,
     PreconditionError,
@@ -173,7 +172,7 @@ def test_all_stores_of_a_virtual_node_must_be_written_by_the_target() -> None:
 
 def test_the_deadline_before_the_marker_rolls_back(play: Play) -> None:
     handover = play.start("w3", "0/0", deadline_s=30)
-    play(ev.GroupChanged("h1", G0, ConflictError("moved on")))
+    play(ev.GroupChanged("h1", G0, UnavailableError("moved on")))
     play.now = 29.9
     play.see()
     assert play.handover().phase is Phase.PREPARING
@@ -298,7 +297,7 @@ def test_origin_and_target_lost_after_the_marker(play: Play) -> None:
 
 def test_a_refused_group_change_ends_it_unless_it_may_succeed_later(play: Play) -> None:
     handover = play.start("w3", "0/0", "0/1")
-    play(ev.GroupChanged("h1", G0, ConflictError("busy")))
+    play(ev.GroupChanged("h1", G0, UnavailableError("busy")))
     play.see()
     assert play.of(ev.ChangeGroup) == [ev.ChangeGroup("h1", G0, add_member="w3")]
     play(ev.GroupChanged("h1", G1, NoSpaceError("disk of w3 is full")))

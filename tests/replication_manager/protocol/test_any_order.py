@@ -86,7 +86,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(group=GROUPS, add=st.sampled_from(["", "a", "b", "c"]), owner=st.sampled_from(["", "a", "b", "c"]))
     def change(self, group: GroupId, add: str, owner: str) -> None:
-        self.attempt(ev.Change(group, None, add, owner))
+        self.attempt(ev.Change(group, add, owner))
 
     @rule(factor=st.integers(0, 2), copies=st.sampled_from([None, 1]))
     def start_again(self, factor: int, copies: int | None) -> None:

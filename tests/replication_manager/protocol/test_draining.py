@@ -20,7 +20,7 @@ def test_it_owns_nothing_again_by_writing() -> None:
     manager = Manager("ab")
     manager.resolve("a")
     mark(manager, "a")
-    manager.do(ev.Change(GROUP, None, "", "b"))
+    manager.do(ev.Change(GROUP, "", "b"))
     for number in (4, 5, 6):
         manager.do(ev.BatchPublished("job", number - 1, (written(number),), ()))
         manager.beat("a", Report(GROUP, manager.group().epoch, True, 10, (), (written(number),)))
@@ -38,7 +38,7 @@ def test_new_groups_go_elsewhere_also_when_the_worker_names_them() -> None:
     kin = manager.resolve("a", GroupId("job", 1, 9))
     assert [m.worker for m in kin.members] == [m.worker for m in guest.members], "one task, one chain"
     with pytest.raises(PreconditionError, match="being drained"):
-        manager.do(ev.Change(GroupId("job", 0, 0), None, "a", ""))
+        manager.do(ev.Change(GroupId("job", 0, 0), "a", ""))
 
 
 def test_it_is_journalled_and_ends_with_the_worker() -> None:
@@ -72,7 +72,7 @@ def test_a_source_stays_while_a_drained_owner_would_be_counted_in_its_place() ->
     for name in "acb":
         manager.whole(name)
     assert manager.members() == "acb"
-    manager.do(ev.Change(GROUP, None, "", "c"))
+    manager.do(ev.Change(GROUP, "", "c"))
     assert manager.members() == "cb"
 
 

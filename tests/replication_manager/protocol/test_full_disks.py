@@ -41,7 +41,7 @@ def test_present_members_stay_and_a_handover_there_is_refused() -> None:
     other = ({"b", "c"} - {secondary}).pop()
     say(manager, other, DiskState.FAILING)
     with pytest.raises(PreconditionError, match=f"disk failing, disk of {other}"):
-        manager.do(ev.Change(GROUP, None, other, ""))
+        manager.do(ev.Change(GROUP, other, ""))
 
 
 def test_it_is_known_from_the_registration_on() -> None:

@@ -213,7 +213,7 @@ def test_the_streak_starts_anew_when_an_owner_is_named() -> None:
     batch_of_b(1)
     batch_of_b(2)
     assert manager.group().owner.worker_id == "b"
-    manager.do(ev.Change(GROUP, None, "", "a"))
+    manager.do(ev.Change(GROUP, "", "a"))
     batch_of_b(3)  # was running
     assert manager.group().owner.worker_id == "a"
 
@@ -237,7 +237,7 @@ def test_a_refused_owner_leaves_the_streak() -> None:
     for number in (1, 2):
         manager.do(ev.BatchPublished("job", number - 1, (written(number),), ()))
         with pytest.raises(PreconditionError, match="no member"):
-            manager.do(ev.Change(GROUP, None, "", "c" if second == "b" else "b"))
+            manager.do(ev.Change(GROUP, "", "c" if second == "b" else "b"))
         manager.beat(second, report(manager.group().epoch, versions=(written(number),)))
     assert manager.group().owner.worker_id == second
 
@@ -248,13 +248,13 @@ def test_a_change_may_add_one_and_promote_another() -> None:
     second = manager.group().members[1].worker.worker_id
     target = "c" if second == "b" else "b"
     with pytest.raises(PreconditionError, match="not whole"):
-        manager.do(ev.Change(GROUP, None, target, target))
+        manager.do(ev.Change(GROUP, target, target))
     with pytest.raises(PreconditionError, match="no member"):
-        manager.do(ev.Change(GROUP, None, "", target))
+        manager.do(ev.Change(GROUP, "", target))
     assert manager.members() == f"a{second}"
-    manager.do(ev.Change(GROUP, None, target, ""))
-    assert manager.do(ev.Change(GROUP, None, target, "")) == []
-    manager.do(ev.Change(GROUP, None, "", "a"))
+    manager.do(ev.Change(GROUP, target, ""))
+    assert manager.do(ev.Change(GROUP, target, "")) == []
+    manager.do(ev.Change(GROUP, "", "a"))
     assert manager.members() == f"a{second}", "the owner made owner again cuts the chain: a handover was given up"
 
 

@@ -65,9 +65,9 @@ class Scene:
             case "drain" | "undrain":
                 manager.do(ev.DrainSet(subject, command == "drain"))
             case "owner":
-                manager.do(ev.Change(GROUP, None, "", subject))
+                manager.do(ev.Change(GROUP, "", subject))
             case "add":
-                manager.do(ev.Change(GROUP, None, subject, ""))
+                manager.do(ev.Change(GROUP, subject, ""))
             case "forget":
                 manager.do(ev.WorkerForgotten(subject))
             case _:

@@ -82,9 +82,9 @@ def test_after_a_handover_the_copy_that_shares_a_zone_leaves(target: str) -> Non
     manager.do(ev.DrainSet(target, False))
     for name in manager.members():
         manager.whole(name)
-    manager.do(ev.Change(GROUP, None, target, ""))
+    manager.do(ev.Change(GROUP, target, ""))
     manager.whole(target)
-    manager.do(ev.Change(GROUP, None, "", target))
+    manager.do(ev.Change(GROUP, "", target))
     assert manager.group().owner.worker_id == target
     assert sorted(zones_of(manager, THREE)) == ["1", "2", "3"]
 

@@ -1,7 +1,9 @@
+import asyncio
 import contextlib
 import inspect
 import math
 import socket
+import threading
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -15,8 +17,9 @@ import pytest
 from rhino_core import errors, ids
 from rhino_core.rpc import convert, status
 from rhino_core.rpc.binding import check_free
-from rhino_core.rpc.channel import aio_channel, call, call_sync, sync_channel
+from rhino_core.rpc.channel import RenewedChannel, aio_channel, call, call_sync, sync_channel
 from rhino_core.rpc.server import Server
+from rhino_core.security.transport import Plain
 from rhino_core.settings import ManagerSettings, SidecarSettings
 from rhino_pb import common_pb2 as pb
 from rhino_pb import replication_pb2, replication_pb2_grpc
@@ -121,6 +124,48 @@ async def test_of_several_addresses_the_one_that_answers_is_used() -> None:
         stub = replication_pb2_grpc.ReplicationManagerStub(channel)
         with pytest.raises(errors.UnavailableError, match="the manager"):
             await call("the manager", partial(stub.ListWorkers, request, timeout=5))
+
+
+class Renewing(Plain):
+    """Its certificate has another edition whenever a test says so."""
+
+    edition = 1
+
+
+async def test_names_are_resolved_without_holding_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop serves commits, and a resolver without answer takes its time."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def resolve(*_: object, **__: object) -> list[Any]:
+        begun.set()
+        assert go_on.wait(10), "the event loop is held"
+        raise socket.gaierror
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    transport = Renewing()
+    channel = RenewedChannel("none.invalid:1,none.invalid:2", transport)
+    first = channel.current()
+    transport.edition = 2
+    second = channel.current()
+    assert second is not first
+    assert not begun.is_set(), "a new certificate needs no names"
+    renewing = asyncio.create_task(channel.renew())
+    assert await asyncio.to_thread(begun.wait, 10)
+    assert channel.current() is second, "calls go on meanwhile"
+    go_on.set()
+    await renewing
+    assert channel.current() is not second
+    await channel.close()
+
+
+async def test_a_renewed_channel_leads_to_the_address_that_answers() -> None:
+    request = replication_pb2.ListWorkersRequest()
+    async with served(failing(reply=replication_pb2.ListWorkersReply())) as port:
+        channel = RenewedChannel(f"127.0.0.1:1,localhost:{port}", Plain())
+        await channel.renew()
+        stub = replication_pb2_grpc.ReplicationManagerStub(channel.current())
+        assert await call("the manager", partial(stub.ListWorkers, request, timeout=20)) is not None
+        await channel.close()
 
 
 async def test_a_bug_is_told_by_a_number_and_only_the_log_tells_more(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,19 +6,25 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
 
 import grpc
 import pytest
 
 from rhino_core import failpoints
+from rhino_core.errors import IntegrityError
 from rhino_core.rpc import witnesses as convert
 from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.parts import in_parts
+from rhino_core.witnesses.acceptor import Save, Stored
 from rhino_core.witnesses.messages import ORIGIN, Append, Position, Record, Snapshot
 from rhino_pb import witness_pb2 as pb
 from rhino_pb import witness_pb2_grpc
 from tests.worker_runtime.cluster import Cluster, Process
 from tests.worker_runtime.support.sidecar import cluster
+from worker_runtime.services import witness
+from worker_runtime.services.witness import WitnessService
 
 __all__ = ["cluster"]
 POINTS = [name for name in failpoints.NAMES if name.startswith("store.witness.")]
@@ -122,3 +128,43 @@ async def test_the_journal_of_another_cluster_and_another_witness_are_refused(cl
         caller.name = "other"
         with pytest.raises(grpc.aio.AioRpcError, match="and not other: it has lost its disk"):
             await caller.promise(6)
+
+
+class FailingTable:
+    """The records on a disk that neither takes nor gives any while it fails."""
+
+    def __init__(self, index: object) -> None:
+        self.fails = False
+        self.saved: list[Save] = []
+
+    def name(self, store: str) -> str:
+        return store
+
+    def stored(self) -> Stored:
+        if self.fails:
+            raise IntegrityError("the disk gives nothing")
+        return Stored()
+
+    def write(self, saves: list[Save]) -> None:
+        if self.fails:
+            raise IntegrityError("the disk takes nothing")
+        self.saved += saves
+
+
+async def test_a_witness_that_can_neither_write_nor_read_acknowledges_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def sync(*_: object) -> None:
+        """At once."""
+
+    monkeypatch.setattr(witness, "WitnessTable", FailingTable)
+    syncer, layout = SimpleNamespace(sync=sync), SimpleNamespace(written=None)
+    store = SimpleNamespace(incarnation="w/1", index=None, syncer=syncer, layout=layout)
+    service = WitnessService(cast("Any", store))
+    table = cast("FailingTable", service._table)
+    message = convert.append_to_pb("w", Append("c", 5, "m", ORIGIN, (Record(5, {"k": b"v"}),), 0, 0.0, None))
+    table.fails = True
+    for _ in range(3):
+        with pytest.raises(IntegrityError):
+            await service.Append(message, cast("Any", None))
+    table.fails = False
+    assert (await service.Append(message, cast("Any", None))).matched == 1
+    assert table.saved

@@ -139,7 +139,7 @@ class Groups:
 
     # ------------------------------------------------------------ epochs
 
-    def adopt(self, new: ReplicaGroup, now: float) -> list[ev.Effect]:
+    def adopt(self, new: ReplicaGroup) -> list[ev.Effect]:
         """Adopt a newer epoch."""
         effects: list[ev.Effect] = []
         if new.epoch > self.epoch(new.group):
@@ -147,7 +147,7 @@ class Groups:
             effects.append(ev.PersistEpoch(new.group, new.epoch, tuple(m.worker.worker_id for m in new.members)))
         self.writers.adopted(new)
         state = self._states.setdefault(new.group, GroupState(new))
-        effects += state.adopt(new, self._me, now)
+        effects += state.adopt(new, self._me)
         self._deadline_valid = False
         return [*effects, ev.ReportGroup(new.group)]
 

@@ -50,14 +50,13 @@ class ChainMachine:
         members: Mapping[GroupId, Collection[str]] | None = None,
     ) -> None:
         self._me = me
-        self._catalogue = catalogue
         self._groups = groups = Groups(me, epochs, fences or {}, members or {})
         self._outbox = outbox = Outbox()
         self._commits = commits = Commits()
         self._receiving = receiving = Receiving(me, catalogue, groups, outbox)
         self._sending = sending = Sending(me, catalogue, groups, outbox, commits, receiving)
-        self._completing = completing = Completing(me, catalogue, groups, outbox, commits, receiving)
-        self._slow_commits = SlowCommits(me, groups, outbox, commits, sending, completing)
+        self._completing = Completing(me, catalogue, groups, outbox, commits, receiving)
+        self._slow_commits = SlowCommits(me, groups, outbox, commits, sending)
         self._forgetting = Forgetting(catalogue, groups, commits, receiving, sending)
         self.view = ChainView(groups, outbox, sending)
 
@@ -130,7 +129,7 @@ class ChainMachine:
             if not self._groups.change_addresses(new):
                 return []
             return self._outbox.change_addresses(new.group, {m.worker.worker_id: m.worker for m in new.members})
-        effects = self._groups.adopt(new, now)
+        effects = self._groups.adopt(new)
         effects += self._sending.adopted(new)
         for key in self._commits.of_group(new.group):
             if key not in self._outbox:

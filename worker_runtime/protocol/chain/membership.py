@@ -108,7 +108,7 @@ class GroupState:
         assert self._catch_up_epoch is None or self._catch_up_epoch <= self.group.epoch, "a catch-up of a later epoch"
         assert not self.outside or (self._repair is None and self._sweep_at is None), f"{self.group.group}: due outside"
 
-    def adopt(self, new: ReplicaGroup, me: Worker, now: float) -> list[ev.Effect]:
+    def adopt(self, new: ReplicaGroup, me: Worker) -> list[ev.Effect]:
         """Adopt a newer epoch. Start a catch-up unless the last one covered the same members.
 
         A catch-up is also needed after a member has left: it may have acknowledged a file without forwarding it. The

@@ -5,7 +5,6 @@ from __future__ import annotations
 from rhino_core.ids import GroupId, Worker
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.chain.commits import GIVE_UP_S, Commit, Commits
-from worker_runtime.protocol.chain.completing import Completing
 from worker_runtime.protocol.chain.groups import Groups
 from worker_runtime.protocol.chain.outbox import LARGE_BYTES, Outbox
 from worker_runtime.protocol.chain.sending import Sending
@@ -15,15 +14,12 @@ from worker_runtime.protocol.keys import key_of
 class SlowCommits:
     """Looks at the commits whenever time has passed."""
 
-    def __init__(
-        self, me: Worker, groups: Groups, outbox: Outbox, commits: Commits, sending: Sending, completing: Completing
-    ) -> None:
+    def __init__(self, me: Worker, groups: Groups, outbox: Outbox, commits: Commits, sending: Sending) -> None:
         self._me = me
         self._groups = groups
         self._outbox = outbox
         self._commits = commits
         self._sending = sending
-        self._completing = completing
 
     def tick(self, now: float) -> list[ev.Effect]:
         effects: list[ev.Effect] = []

@@ -42,6 +42,3 @@ class OfferQueue:
     def __len__(self) -> int:
         """Number of groups with offers."""
         return len(self._groups)
-
-    def clear(self) -> None:
-        self._groups.clear()

@@ -1,7 +1,7 @@
 """Arrival times of files, by a clock that never goes back.
 
-Retention compares arrival times (protocol/closure.py). The wall clock may be set back. Then each new data file would
-seem older than the newest snapshot, and would be deleted before its own zip arrived.
+Retention compares arrival times (protocol/versions/closure.py). The wall clock may be set back. Then each new data file
+would seem older than the newest snapshot, and would be deleted before its own zip arrived.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def test_groups_of_a_lost_worker_are_repaired_a_few_at_a_time(monkeypatch: pytes
     manager = Manager("abc")
     for group in GROUPS:
         manager.resolve("a", group)
-        manager.do(ev.Change(group, None, "b", ""))
+        manager.do(ev.Change(group, "b", ""))
     manager.lose("a")
     done = []
     while True:

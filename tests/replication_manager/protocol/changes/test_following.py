@@ -103,7 +103,7 @@ def test_a_guest_that_ceases_takes_nobody_else_with_it() -> None:
     (target,) = (name for name in "abcd" if name not in query.manager.members() + query.guest)
     query.batches(query.guest)
     query.batch(query.owner)
-    query.manager.do(ev.Change(GROUP, None, target, ""))
+    query.manager.do(ev.Change(GROUP, target, ""))
     for name in query.manager.members().replace("?", ""):
         query.manager.whole(name)
     for name in query.manager.members():
@@ -115,7 +115,7 @@ def marked_and_origin_back() -> Query:
     """A handover from a to c is past its marker. The sidecar of a was lost and is back; its executor still writes."""
     query = Query("abc")
     manager = query.manager
-    manager.do(ev.Change(GROUP, None, "c", ""))
+    manager.do(ev.Change(GROUP, "c", ""))
     manager.whole("c")
     assert manager.members() == "abc"
     manager.lose("a")
@@ -140,14 +140,14 @@ def test_the_target_of_a_handover_stays_while_the_origin_comes_back_and_owns_the
     for name in "bca":
         manager.whole(name)
     assert manager.members() == "ac", "the source leaves in its turn, and never the target"
-    manager.do(ev.Change(GROUP, None, "", "c"))
+    manager.do(ev.Change(GROUP, "", "c"))
     assert manager.members() == "ca"
 
 
 def with_target_in_place_of_another() -> Query:
     """A handover from a has added c, and b was lost since, so that the chain is not too long."""
     query = Query("abc")
-    query.manager.do(ev.Change(GROUP, None, "c", ""))
+    query.manager.do(ev.Change(GROUP, "c", ""))
     query.manager.whole("c")
     query.manager.lose("b")
     assert query.manager.members() == "ac"
@@ -165,7 +165,7 @@ def test_a_target_that_becomes_the_owner_by_writing_is_no_target_any_more() -> N
 
 def test_a_handover_that_names_the_present_owner_has_no_target_any_more() -> None:
     query = with_target_in_place_of_another()
-    query.manager.do(ev.Change(GROUP, None, "", "a"))
+    query.manager.do(ev.Change(GROUP, "", "a"))
     assert query.manager.members() == "ac"
     assert not query.manager.machine.returned.targets(GROUP)
 

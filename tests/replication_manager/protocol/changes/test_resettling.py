@@ -90,7 +90,7 @@ def test_a_member_that_was_added_after_the_change_stays() -> None:
     named(manager, THREE)
     assert manager.members() == "ab?c?"
     named(manager, PAIR)
-    manager.do(ev.Change(GROUP, None, "d", ""))
+    manager.do(ev.Change(GROUP, "d", ""))
     assert manager.members() == "ab?c?d?"
     manager.whole("b")
     assert manager.members() == "abd?"

@@ -128,7 +128,7 @@ def test_a_member_that_hangs_leaves_a_chain_that_is_longer_than_usual(restarted:
     manager.resolve("a")
     slow = manager.members()[1]
     target = next(name for name in "bcd" if name != slow)
-    manager.do(ev.Change(GROUP, None, target, ""))
+    manager.do(ev.Change(GROUP, target, ""))
     if restarted:
         manager.restart()
         for name in "abcd":
@@ -342,7 +342,7 @@ def test_a_laggard_that_becomes_the_owner_stays_and_who_was_added_goes() -> None
 
 def test_a_laggard_that_becomes_the_owner_leaves_the_target_of_a_handover_where_it_is() -> None:
     manager, slow, other = pair()
-    manager.do(ev.Change(GROUP, None, other, ""))
+    manager.do(ev.Change(GROUP, other, ""))
     proved(manager, "a", lag(slow))
     manager.do(ev.StreamBroken("a", "a-process"))
     manager.register("a", incarnation=2, process="second")

@@ -1,7 +1,7 @@
 """Inodes and disk space of new files: the one door to what makes ext4 faster.
 
-Preallocated files (preallocated.py), folders far apart on the disk (spread_folders.py), reserved space (fallocate.py).
-docs/benchmarks/results.md has the gain of each.
+Preallocated files (preallocated.py), folders far apart on the disk (`spread_subfolders`), and reserved space
+(fallocate.py). docs/benchmarks/results.md has the gain of each.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Preallocated empty temporary files. Creating a file on a busy ext4 is slow, and a commit would wait for it.
 
 The files are in folders of their own. Every start removes these. When creating files in a folder becomes slow, a new
-folder elsewhere on the disk is used (spread_folders.py). Safe for any thread.
+folder elsewhere on the disk is used (`spread_subfolders` in allocator.py). Safe for any thread.
 """
 
 from __future__ import annotations
