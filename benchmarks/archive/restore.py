@@ -34,13 +34,13 @@ CONF = SESSION_CONF | {
 ARCHIVE_S = 600.0
 
 
-def restore(load: Load, folder: Path, say: Say, bits_per_s: int = GBIT) -> Row:
+def restore(load: Load, folder: Path, say: Say) -> Row:
     """One worker, so all state goes through its link. It needs root. Raises RhinoError."""
     checkpoint = folder / "checkpoint"
     key = folder / "cluster.key"
     new_cluster_key(key)
     os.environ[CLUSTER_KEY_VARIABLE] = str(key)  # of both clusters
-    with s3() as store, Namespaces(1, bits_per_s) as network:
+    with s3() as store, Namespaces(1, GBIT) as network:
         store.use(network.center)
         with _running(folder / "first", network, load, checkpoint, say) as run:
             run.watch.wait_for_batch(load.building_batches + 2 * SNAPSHOT_BATCHES)  # all have a snapshot of everything
@@ -52,7 +52,7 @@ def restore(load: Load, folder: Path, say: Say, bits_per_s: int = GBIT) -> Row:
         with _running(folder / "second", network, load, checkpoint, say) as run:
             run.watch.wait_for_batch(first)
             logged_at = (checkpoint / "commits" / str(first)).stat().st_mtime
-            row = figures(_loads(run.cluster.log_dir), run.started, bits_per_s)
+            row = figures(_loads(run.cluster.log_dir), run.started, GBIT)
             return row | {"first_batch_s": logged_at - run.started}
 
 

@@ -1,10 +1,10 @@
 """`python -m benchmarks.balance`: a cluster with automatic balance (`rhino manager --adaptation act`).
 
-`step`: NBQ8 on four workers. At first all sellers have as many auctions; then they have them by Zipf's law, and there
-are 1.5 times as many. Reported are the time until the busiest worker is within the band of the mean again, and the
-moves. The output is compared with DuckDB; the exit code is 1 if it is not exact. The bar: balanced within 60 s.
-`passed` says whether it is reached. Rows are held a
-little, as few cores cannot give each worker a processor: the control loop is measured, not the machine.
+NBQ8 runs on four workers. At first all sellers have as many auctions; then they have them by Zipf's law, and there are
+1.5 times as many. Reported are the time until the busiest worker is within the band of the mean again, and the moves.
+The output is compared with DuckDB; the exit code is 1 if it is not exact. The bar: balanced within 60 s. `passed` says
+whether it is reached. Rows are held a little, as few cores cannot give each worker a processor: the control loop is
+measured, not the machine.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _run() -> None:
         report |= {"step": row | {"passed": passed}, "step_details": details}
         if arguments.json:
             arguments.json.write_text(json.dumps(report, indent=2) + "\n")
-        show(_table("step", report["step"]))
+        show(_table(report["step"]))
     if row["missing"] or row["extra"]:
         raise RhinoError("the output is not that of DuckDB")
     if not passed and arguments.bars:
@@ -59,7 +59,7 @@ def _run() -> None:
 
 def _step(arguments: argparse.Namespace, folder: Path, say: Say) -> tuple[Row, Row, bool]:
     # One slot each: tasks of a worker do not make each other slower, and the batch waits for the busiest worker.
-    place = Place(4, 4, 1, PARTITIONS, arguments.trigger_s, tuple(arguments.manager_options))
+    place = Place(4, 1, PARTITIONS, arguments.trigger_s, tuple(arguments.manager_options))
     sizes = step.Sizes(arguments.rows, arguments.hold_ms, arguments.before, arguments.after)
     seen = step.measure(folder, sizes, place, say)
     found = step.figures(seen, sizes.load(), place.trigger_s)
@@ -85,8 +85,8 @@ def _heard(at_ms: int, load: BatchLoad) -> Row:
     return {"at_ms": at_ms, "batch": load.batch_id, "rows": load.input_rows, "batch_s": load.batch_s, "tasks": tasks}
 
 
-def _table(part: str, row: Row) -> Table:
-    table = Table("figure", part)
+def _table(row: Row) -> Table:
+    table = Table("figure", "step")
     for name, value in row.items():
         table.add_row(name, "-" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value))
     return table
@@ -108,14 +108,14 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.balance", description=__doc__)
     parser.add_argument("--trigger-s", type=float, default=2.0, help="trigger interval (default: 2)")
     parser.add_argument("--hold-ms", type=int, default=6, help="how long a row is held (default: 6)")
-    parser.add_argument("--rows", type=int, default=300, help="step: auctions of a batch at first (default: 300)")
-    parser.add_argument("--before", type=int, default=40, help="step: batches before it (default: 40)")
-    parser.add_argument("--after", type=int, default=60, help="step: batches after it (default: 60)")
+    parser.add_argument("--rows", type=int, default=300, help="auctions of a batch at first (default: 300)")
+    parser.add_argument("--before", type=int, default=40, help="batches before the step (default: 40)")
+    parser.add_argument("--after", type=int, default=60, help="batches after the step (default: 60)")
     parser.add_argument("--manager-options", nargs="*", default=[], help="further options, each as --name=value")
-    parser.add_argument("--bars", action="store_true", help="exit code 1 also if a bar is missed")
+    parser.add_argument("--bars", action="store_true", help="exit code 1 also if the bar is missed")
     parser.add_argument("--dir", type=Path, help="where to work")
     parser.add_argument("--keep", action="store_true", help="keep data and logs")
-    parser.add_argument("--json", type=Path, help="write all results there, after each part")
+    parser.add_argument("--json", type=Path, help="write all results there")
     return parser.parse_args()
 
 

@@ -13,7 +13,7 @@ from benchmarks.balance import query
 from benchmarks.balance.observed import Heard, Listener
 from benchmarks.balance.query import Load
 from rhino import Handover, HandoverClient
-from rhino.testing import ClusterShape, ElasticCluster
+from rhino.testing import ClusterShape, LocalCluster
 from rhino.testing.query_watch import Batch, QueryWatch, RunError
 from rhino_model.decisions import Decision
 from workloads.nexmark.output import Verdict
@@ -25,20 +25,14 @@ CONF = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     # Counting keys reads the whole value before every write, which costs much processor time in this query.
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
-    # Executors of a worker that is taken away end their tasks, and hand over what other tasks still have to read.
-    "spark.decommission.enabled": "true",
-    "spark.storage.decommission.enabled": "true",
-    "spark.storage.decommission.shuffleBlocks.enabled": "true",
-    "spark.storage.decommission.replicationReattemptInterval": "1s",  # 30 s by default: as long as an executor stays
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A cluster. `most`: the highest number of its workers. `options`: of the manager, beside `--adaptation act`."""
+    """A cluster. `options`: of the manager, beside `--adaptation act`."""
 
     workers: int
-    most: int
     worker_cores: int
     partitions: int
     trigger_s: float
@@ -66,21 +60,16 @@ class Seen:
 
 @dataclass(slots=True)
 class Running:
-    """The query, the watch over it, and the manager's news of its batches.
+    """The query, the watch over it, and the manager's news of its batches."""
 
-    Each of `checks` is called at every poll of the watch, and raises an error when something beside the query failed.
-    """
-
-    cluster: ElasticCluster
+    cluster: LocalCluster
     spark: SparkSession
     watch: QueryWatch
     listener: Listener
     load: Load
-    place: Place
     folder: Path
     say: Say
     stop: Callable[[], None]
-    checks: list[Callable[[], object]]
 
     def finish(self) -> Seen:
         """Waits for the last batch, stops the query, and compares its output with DuckDB's answer.
@@ -108,8 +97,8 @@ def running(folder: Path, load: Load, place: Place, say: Say, polled: Callable[[
     folder.mkdir(parents=True)
     shape = ClusterShape(place.worker_cores, adaptation="act", manager_options=place.options)
     say(f"starting {place.workers} workers")
-    with ElasticCluster(folder, workers=place.workers, shape=shape) as cluster:
-        spark = cluster.session("rhino benchmark", CONF | _sizes(place))
+    with LocalCluster(folder, workers=place.workers, shape=shape) as cluster:
+        spark = cluster.session("rhino benchmark", CONF | {"spark.sql.shuffle.partitions": str(place.partitions)})
         with Listener(cluster.manager, QUERY_NAME) as listener:
             started = (
                 query.stream(spark, load)
@@ -121,24 +110,9 @@ def running(folder: Path, load: Load, place: Place, say: Say, polled: Callable[[
                 .trigger(processingTime=f"{round(place.trigger_s * 1000)} milliseconds")
                 .start()
             )
-            checks: list[Callable[[], object]] = [cluster.check]
-
-            def check() -> None:
-                for one in checks:
-                    one()
-
-            watch = QueryWatch(started, folder / "checkpoint", on_poll=polled, check=check)
+            watch = QueryWatch(started, folder / "checkpoint", on_poll=polled, check=cluster.check)
             try:
-                yield Running(cluster, spark, watch, listener, load, place, folder, say, started.stop, checks)
+                yield Running(cluster, spark, watch, listener, load, folder, say, started.stop)
             finally:
                 started.stop()
         spark.stop()
-
-
-def _sizes(place: Place) -> dict[str, str]:
-    """The query begins when the first workers have executors, and may use later ones."""
-    return {
-        "spark.sql.shuffle.partitions": str(place.partitions),
-        "spark.cores.max": str(place.worker_cores * place.most),
-        "spark.scheduler.minRegisteredResourcesRatio": f"{place.workers / place.most:g}",
-    }

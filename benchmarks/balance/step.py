@@ -1,4 +1,4 @@
-"""Part `step`: the sellers become uneven while the load rises, and the cluster balances the query by itself."""
+"""The sellers become uneven while the load rises, and the cluster balances the query by itself."""
 
 from __future__ import annotations
 

@@ -49,11 +49,11 @@ class CommitResults:
     cpu_us_per_commit_at_rate: float  # of those in `commits_per_s`
 
 
-def measure(source: Source, folder: Path, commits: int, key: str = "") -> CommitResults:
-    """Latency with r = 2 and all three copies awaited; rate with r = 1. `key`: as of `chain`."""
-    with chain(folder / "latency", 3, key) as members:
+def measure(source: Source, folder: Path, commits: int) -> CommitResults:
+    """Latency with r = 2 and all three copies awaited; rate with r = 1."""
+    with chain(folder / "latency", 3) as members:
         idle, beside, busy, idle_cpu_us = uvloop.run(_latencies(source, members, commits))
-    with chain(folder / "rate", 2, key) as members:
+    with chain(folder / "rate", 2) as members:
         rate, rate_cpu_us = uvloop.run(_rate(members, commits))
     return CommitResults(2, idle, beside, busy, rate, idle_cpu_us, rate_cpu_us)
 

@@ -19,12 +19,11 @@ from rhino.client import connection
 from rhino.testing.process import Process
 from rhino.testing.reaper import Reaper
 from rhino.testing.rhino_daemons import start_manager, start_sidecar, wait_manager, wait_sidecar
-from rhino_core.errors import LostError, UnavailableError
-from rhino_core.ids import BelowMinCopies, JobSettings, StoreId, StoreVersion, Version
+from rhino_core.ids import BelowMinCopies, JobSettings, StoreId, Version
 from rhino_core.rpc import greeting
 from rhino_core.rpc.channel import aio_channel
-from rhino_core.rpc.convert import settings_to_pb, store_to_pb, store_version_to_pb, version_to_pb
-from rhino_core.security.choice import client_transport
+from rhino_core.rpc.convert import settings_to_pb, store_to_pb, version_to_pb
+from rhino_core.security.transport import PLAIN
 from rhino_core.settings import SidecarSettings
 from rhino_pb import sidecar_pb2, sidecar_pb2_grpc
 
@@ -56,17 +55,17 @@ class Chain:
 
 
 @contextlib.contextmanager
-def chain(folder: Path, members: int, key: str = "", options: Sequence[str] = ()) -> Iterator[Chain]:
-    """A manager and `members` sidecars; everything ends with the context.
+def chain(folder: Path, members: int, options: Sequence[str] = ()) -> Iterator[Chain]:
+    """A manager and `members` sidecars, without certificates; everything ends with the context.
 
-    `key`: the path of the key for their certificates; empty: everything is plain. `options`: of `rhino manager`.
+    `options`: of `rhino manager`.
     """
     folder.mkdir(parents=True)
     processes: list[Process] = []
-    connection.use(client_transport("", key))
+    connection.use(PLAIN)
     with Reaper() as reaper, tempfile.TemporaryDirectory(prefix="rhino-bench-") as sockets:
         try:
-            manager = start_manager(folder / "manager", log_dir=folder, reaper=reaper, cluster_key=key, options=options)
+            manager = start_manager(folder / "manager", log_dir=folder, reaper=reaper, options=options)
             processes.append(manager)
             address = wait_manager(manager)
             sidecars = []
@@ -80,7 +79,6 @@ def chain(folder: Path, members: int, key: str = "", options: Sequence[str] = ()
                     data_dir=folder / worker,
                     socket=socket,
                     manager=address,
-                    cluster_key=key,
                 )
                 sidecar = start_sidecar(worker, settings, log_dir=folder, reaper=reaper)
                 processes.append(sidecar)
@@ -92,15 +90,6 @@ def chain(folder: Path, members: int, key: str = "", options: Sequence[str] = ()
             connection.use(None)
             for process in reversed(processes):
                 process.terminate(timeout_s=10)
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A Prepare that ended READY."""
-
-    source: str  # empty | local | replica | remote
-    fetched_bytes: int
-    duration_ms: float
 
 
 class Client:
@@ -131,24 +120,6 @@ class Client:
         Path(self._info.inbox, zip_name).write_bytes(_zip_naming(names))
         await self._commit(store, f"{version}.zip", zip_name, ())
         return version
-
-    async def stored_bytes(self) -> int:
-        """The sidecar's bytes on disk."""
-        reply = await self._stub.Describe(sidecar_pb2.DescribeRequest(), timeout=CALL_TIMEOUT_S)
-        stored: int = reply.stored_bytes
-        return stored
-
-    async def prepare(self, store: StoreId, version: Version) -> Prepared:
-        """Raises LostError when it cannot be loaded, and UnavailableError."""
-        request = sidecar_pb2.PrepareRequest(
-            session_id=self._info.session_id, versions=[store_version_to_pb(StoreVersion(store, version))]
-        )
-        reply = await self._stub.Prepare(request, timeout=CALL_TIMEOUT_S)
-        if reply.state != sidecar_pb2.PREPARE_STATE_READY:
-            lost = reply.state == sidecar_pb2.PREPARE_STATE_LOST
-            raise (LostError if lost else UnavailableError)(reply.message)
-        source = sidecar_pb2.Source.Name(reply.source).removeprefix("SOURCE_").lower()
-        return Prepared(source, reply.fetched_bytes, reply.duration_ms)
 
     async def _add(self, store: StoreId, number: int, path: Path, limit: asyncio.Semaphore) -> str:
         name, dfs_name = uuid.uuid4().hex, f"{number:06d}-{uuid.uuid4()}.sst"
@@ -189,16 +160,6 @@ async def attached(socket: Path, replicas: int, *, min_copies: int) -> AsyncIter
             yield Client(stub, info)
             break
         stream.cancel()
-    finally:
-        await channel.close(None)
-
-
-async def stored_bytes(socket: Path) -> int:
-    """State bytes of the sidecar behind this socket."""
-    channel = aio_channel(f"unix://{socket}")
-    try:
-        stub = sidecar_pb2_grpc.SidecarStub(channel)
-        return int((await stub.Describe(sidecar_pb2.DescribeRequest(), timeout=CALL_TIMEOUT_S)).stored_bytes)
     finally:
         await channel.close(None)
 

@@ -40,12 +40,9 @@ class Result:
     peak_resident_mb: float | None = None  # of the largest sidecar
 
 
-def rhino(source: Source, folder: Path, replicas: int, key: str = "") -> Result:
-    """From the first file handed to the owner's sidecar until all members hold all of them.
-
-    `key`: the path of a cluster key; empty: everything is plain.
-    """
-    with chain(folder, replicas + 1, key) as members:
+def rhino(source: Source, folder: Path, replicas: int) -> Result:
+    """From the first file handed to the owner's sidecar until all members hold all of them."""
+    with chain(folder, replicas + 1) as members:
         used = uvloop.run(_push_all(source, members, replicas))
         return _result("rhino", source, replicas, used, members.peak_resident_bytes() / MB)
 
