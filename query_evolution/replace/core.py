@@ -100,9 +100,10 @@ class Seen:
 
     `restart`: its subject. `asker_lives`: of this restart. `asked`: the oldest request without an answer and with a
     live application. `undecided`: another granted restart without an end. `undecided_lives`: its application does.
-    `runs`: its own query is active. `at_boundary`: no batch runs, and the gate lets none begin. `proved`: enough
-    batches of the new code are committed. `late`: the time of this phase is over. `replaced`: other code was confirmed
-    since this supervisor began.
+    `runs`: its own query is active. Spark says no as soon as somebody stops it, while its batch may still write.
+    `stopped`: a stop by this supervisor has returned, so no batch runs. `at_boundary`: no batch runs, and the gate lets
+    none begin. `proved`: enough batches of the new code are committed. `late`: the time of this phase is over.
+    `replaced`: other code was confirmed since this supervisor began.
     """
 
     restart: Restart | None = None
@@ -111,6 +112,7 @@ class Seen:
     undecided_lives: bool = False
     asker_lives: bool = False
     runs: bool = False
+    stopped: bool = False
     at_boundary: bool = False
     proved: bool = False
     late: bool = False
@@ -243,13 +245,13 @@ def _failed(me: Me, seen: Seen) -> Act:
 
 def _running(me: Me, seen: Seen) -> Act:
     if not seen.runs:
-        return Act.LET_GO
+        return _ended(seen)
     return Act.WAIT if seen.asked is None else Act.CLOSE
 
 
 def _parking(me: Me, seen: Seen) -> Act:
     if not seen.runs:
-        return Act.LET_GO
+        return _ended(seen)
     answer = seen.restart.answer if seen.restart else None
     if answer is Answer.PARKED:  # by this one, and an error came after the write
         return Act.PARK
@@ -261,7 +263,12 @@ def _parking(me: Me, seen: Seen) -> Act:
 
 
 def _parked(me: Me, seen: Seen) -> Act:
-    return Act.STOP if seen.runs else Act.LET_GO
+    return _ended(seen)
+
+
+def _ended(seen: Seen) -> Act:
+    """A stop waits for a batch that still writes, however the query has ended. The right to run is kept so long."""
+    return Act.LET_GO if seen.stopped else Act.STOP
 
 
 def _standby(me: Me, seen: Seen) -> Act:

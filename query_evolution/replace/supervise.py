@@ -202,7 +202,12 @@ class Supervised:
         """Nothing waits for this thread any more. A running query keeps the right to run."""
         if self._me.phase is Phase.PARKING:
             self._driver.open()
-        if not self._driver.runs:
+        while not self._driver.runs and not self._driver.stopped:
+            try:
+                self._driver.stop()
+            except OSError:
+                time.sleep(TROUBLE_S)
+        if self._driver.stopped:
             self._let_go()
 
     def _attempt(self) -> None:
@@ -212,12 +217,14 @@ class Supervised:
             self._trouble = ""
         except (OSError, IntegrityError, AccessDeniedError) as error:
             waits_in_vain = self._me.phase is Phase.ASKING and self._is_late(None)
-            if (self._me.phase in _FREE and not self._me.spare) or waits_in_vain or self._stopping.is_set():
+            ends = waits_in_vain or (self._stopping.is_set() and self._driver.stopped)
+            if ends or (self._me.phase in _FREE and not self._me.spare):
                 raise
             if str(error) != self._trouble:
                 log.warning("the supervisor tries again", extra={"phase": self._me.phase, "error": str(error)})
             self._trouble = str(error)
-            self._stopping.wait(TROUBLE_S)
+            if self._stopping.wait(TROUBLE_S):
+                time.sleep(POLL_S)
 
     def _step(self) -> None:
         if self._stopping.is_set():
@@ -256,9 +263,10 @@ class Supervised:
 
     def _see(self) -> Seen:
         if self._me.phase is Phase.RUNNING:
-            return Seen(asked=self._asked(self._folder.open_requests()), runs=self._driver.runs)
+            asked = self._asked(self._folder.open_requests())
+            return Seen(asked=asked, runs=self._driver.runs, stopped=self._driver.stopped)
         if self._me.phase is Phase.PARKED:  # it stops and lets go, whatever the files say
-            return Seen(runs=self._driver.runs)
+            return Seen(stopped=self._driver.stopped)
         restarts = self._folder.read()
         if self._me.phase is Phase.BEGIN:
             self._known = max((one.number for one in restarts), default=0)
@@ -272,6 +280,7 @@ class Supervised:
             undecided=undecided,
             undecided_lives=undecided is not None and self._folder.lives(undecided),
             runs=runs,
+            stopped=self._driver.stopped,
             at_boundary=self._me.phase is Phase.PARKING and self._driver.is_at_boundary(),
             proved=self._me.phase is Phase.TRIAL and self._has_proved(),
             late=self._is_late(undecided is not None if self._me.phase is Phase.BLOCKED else mine and mine.end),

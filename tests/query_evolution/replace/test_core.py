@@ -9,7 +9,7 @@ import pytest
 from query_evolution.replace.core import LOOK_S, Act, Answer, End, Me, Phase, Restart, Seen, Silence, decide
 from tests.query_evolution.replace.world import Actor, World, explore, settle, story
 
-FORMER = Actor(Me(Phase.RUNNING), runs=True)
+FORMER = Actor(Me(Phase.RUNNING), runs=True, at_work=True)
 PAIR = World((FORMER, Actor()), right=0)
 TRIO = World((FORMER, Actor(), Actor()), right=0)
 SPARE = Actor(Me(spare=True))
@@ -26,8 +26,8 @@ def pair() -> Found:
 def test_no_two_run_the_query_at_once(pair: Found) -> None:
     assert len(pair) > 1000
     for world in pair:
-        assert len(world.running) <= 1, story(pair, world)
-        assert all(world.right == place for place in world.running), story(pair, world)
+        assert len(world.writing) <= 1, story(pair, world)
+        assert all(world.right == place for place in world.writing), story(pair, world)
 
 
 def test_a_restart_ends_once_and_its_state_machine_reaches_every_phase(
@@ -102,7 +102,7 @@ def test_a_standby_runs_the_query_of_a_dead_driver_and_no_other() -> None:
     found = explore(World((FORMER, SPARE, SPARE), right=0), anew=False)
     taken = 0
     for world in found:
-        assert len(world.running) <= 1, story(found, world)
+        assert len(world.writing) <= 1, story(found, world)
         assert not world.facts, "it asks nobody"
         former, *spares = world.actors
         if not former.alive and any(one.alive and one.me.phase in (Phase.BEGIN, Phase.BLOCKED) for one in spares):
@@ -115,8 +115,8 @@ def test_a_standby_runs_the_query_of_a_dead_driver_and_no_other() -> None:
 def test_a_standby_never_runs_replaced_code() -> None:
     found = explore(WITH_SPARE, requests=1, anew=False)
     for world in found:
-        assert len(world.running) <= 1, story(found, world)
-        assert all(world.right == place for place in world.running), story(found, world)
+        assert len(world.writing) <= 1, story(found, world)
+        assert all(world.right == place for place in world.writing), story(found, world)
         *others, spare = world.actors
         if not spare.alive or spare.me.phase is not Phase.BLOCKED or spare.seen is not None:
             continue
@@ -133,8 +133,8 @@ def test_no_two_run_the_query_at_once_in_longer_stories(start: World, anew: bool
     """Two restarts. Takes a minute."""
     found = explore(start, requests=2, anew=anew)
     for world in found:
-        assert len(world.running) <= 1, story(found, world)
-        assert all(world.right == place for place in world.running), story(found, world)
+        assert len(world.writing) <= 1, story(found, world)
+        assert all(world.right == place for place in world.writing), story(found, world)
 
 
 def _starts_when_granted(me: Me, seen: Seen) -> Act:
@@ -149,19 +149,30 @@ def _lets_go_before_it_stops(me: Me, seen: Seen) -> Act:
     return Act.LET_GO if me.phase is Phase.PARKED else decide(me, seen)
 
 
+def _lets_go_when_it_is_inactive(me: Me, seen: Seen) -> Act:
+    return Act.LET_GO if me.phase in (Phase.RUNNING, Phase.PARKING) and not seen.runs else decide(me, seen)
+
+
 def _starts_without_the_right(me: Me, seen: Seen) -> Act:
     return Act.START if me.phase in (Phase.BEGIN, Phase.BLOCKED) else decide(me, seen)
 
 
 @pytest.mark.parametrize(
-    "bug", [_starts_when_granted, _takes_no_right_back, _lets_go_before_it_stops, _starts_without_the_right]
+    "bug",
+    [
+        _starts_when_granted,
+        _takes_no_right_back,
+        _lets_go_before_it_stops,
+        _lets_go_when_it_is_inactive,
+        _starts_without_the_right,
+    ],
 )
 def test_planted_bugs_are_found(bug: Callable[[Me, Seen], Act]) -> None:
-    assert any(len(world.running) > 1 or _without_right(world) for world in explore(PAIR, bug, requests=1))
+    assert any(len(world.writing) > 1 or _without_right(world) for world in explore(PAIR, bug, requests=1))
 
 
 def _without_right(world: World) -> bool:
-    return any(world.right != place for place in world.running)
+    return any(world.right != place for place in world.writing)
 
 
 @pytest.mark.parametrize(
@@ -191,13 +202,16 @@ def _without_right(world: World) -> bool:
         (Me(Phase.TRIAL, 1), Seen(proved=True), Act.STOP),
         (Me(Phase.RUNNING), Seen(runs=True), Act.WAIT),
         (Me(Phase.RUNNING), Seen(runs=True, asked=2), Act.CLOSE),
-        (Me(Phase.RUNNING), Seen(asked=2), Act.LET_GO),
+        (Me(Phase.RUNNING), Seen(asked=2), Act.STOP),
+        (Me(Phase.RUNNING), Seen(asked=2, stopped=True), Act.LET_GO),
         (Me(Phase.PARKING, 2), Seen(Restart(2), runs=True, asker_lives=True), Act.WAIT),
         (Me(Phase.PARKING, 2), Seen(Restart(2), runs=True, asker_lives=True, at_boundary=True), Act.PARK),
         (Me(Phase.PARKING, 2), Seen(Restart(2), runs=True, at_boundary=True), Act.WITHDRAW),
         (Me(Phase.PARKING, 2), Seen(Restart(2, Answer.WITHDRAWN), runs=True), Act.OPEN),
-        (Me(Phase.PARKED, 2), Seen(runs=True), Act.STOP),
-        (Me(Phase.PARKED, 2), Seen(), Act.LET_GO),
+        (Me(Phase.PARKING, 2), Seen(Restart(2), asker_lives=True, at_boundary=True), Act.STOP),
+        (Me(Phase.PARKING, 2), Seen(Restart(2), asker_lives=True, stopped=True), Act.LET_GO),
+        (Me(Phase.PARKED, 2), Seen(), Act.STOP),
+        (Me(Phase.PARKED, 2), Seen(stopped=True), Act.LET_GO),
         (Me(Phase.STANDBY, 2), Seen(Restart(2, Answer.PARKED), asker_lives=True), Act.WAIT),
         (Me(Phase.STANDBY, 2), Seen(Restart(2, Answer.PARKED)), Act.TAKE),
         (Me(Phase.STANDBY, 2), Seen(Restart(2, Answer.PARKED, End.RETURNED)), Act.TAKE),

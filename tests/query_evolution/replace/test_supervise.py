@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,6 +36,7 @@ from tests.query_evolution.support.folder import LOCKER
 
 TRIAL = Trial(batches=2, give_up_s=30, ask_s=30)
 IS_LOCKED = run_locks.is_locked
+TOO_MANY = OSError(errno.EMFILE, "Too many open files")
 locks: dict[Path, FakeDriver] = {}
 
 
@@ -48,6 +50,8 @@ class FakeDriver:
         self._start_error = error
         self.rows = self.query = None
         self.runs = self.closed = False
+        self.stopped = True
+        self.in_batch = False  # its function does not return yet: a stop is too slow
         self.parks = True
         self.error: Exception | None = None
 
@@ -69,7 +73,7 @@ class FakeDriver:
 
     def let_go(self, lock: Path) -> None:
         if locks.get(lock) is self:
-            assert not self.runs or lock.name != RIGHT
+            assert lock.name != RIGHT or not (self.runs or self.in_batch)
             del locks[lock]
 
     @property
@@ -81,7 +85,7 @@ class FakeDriver:
         assert not any(other.runs for other in locks.values())
         if self._start_error:
             raise ValueError(self._start_error)
-        self.runs, self.closed = True, False
+        self.runs, self.stopped, self.closed = True, False, False
         first = max(RestartFolder(self._checkpoint).committed(), default=-1) + 1
         for batch in range(first, first + self._commits + self._hangs):
             (self._checkpoint / "offsets" / str(batch)).touch()
@@ -90,6 +94,9 @@ class FakeDriver:
 
     def stop(self) -> None:
         self.runs = False
+        if self.in_batch:
+            raise OSError("java.util.concurrent.TimeoutException: the thread failed to stop")
+        self.stopped = True
 
     def close(self) -> None:
         self.closed = True
@@ -214,6 +221,52 @@ def test_a_query_that_nobody_runs_is_started_and_stopped(checkpoint: Path) -> No
     assert (running.wait(), driver.runs, locks) == (Outcome.STOPPED, False, {})
 
 
+@pytest.mark.parametrize("closed", [False, True], ids=["running", "parking"])
+def test_a_query_stopped_by_others_keeps_the_right_until_its_batch_has_ended(checkpoint: Path, closed: bool) -> None:
+    """Spark calls it inactive before."""
+    running, driver = supervised(checkpoint)
+    wait_for(lambda: running.phase is Phase.RUNNING)
+    waiting, spare = supervised(checkpoint, standby=True)
+    wait_for(lambda: waiting.phase is Phase.BLOCKED)
+    driver.parks, driver.in_batch = False, True
+    if closed:
+        asking, _ = supervised(checkpoint)
+        wait_for(lambda: running.phase is Phase.PARKING)
+    driver.runs = False
+    assert running.wait(0.3) is None
+    assert not spare.runs
+    driver.in_batch = False
+    assert running.wait(30) is Outcome.STOPPED
+    if closed:
+        asking.stop()
+    waiting.stop()
+
+
+@pytest.mark.parametrize("error", [None, ValueError("a bug")], ids=["stopped by the application", "after an error"])
+def test_a_supervisor_that_ends_keeps_the_right_until_the_batch_has_ended(
+    checkpoint: Path, error: Exception | None
+) -> None:
+    running, driver = supervised(checkpoint)
+    wait_for(lambda: running.phase is Phase.RUNNING)
+    driver.in_batch = True
+    if error is None:
+        stopping = threading.Thread(target=running.stop)
+        stopping.start()
+    else:
+        driver.runs = False
+        Failing(running, Phase.RUNNING, "open_requests", times=1, error=error)
+    assert running.wait(0.3) is None
+    assert locks
+    driver.in_batch = False
+    if error is None:
+        stopping.join()
+        assert running.wait() is Outcome.STOPPED
+    else:
+        with pytest.raises(ValueError, match="a bug"):
+            running.wait(30)
+    assert not locks
+
+
 def dies(driver: FakeDriver) -> None:
     """Its process ends: the kernel takes its locks back."""
     driver.runs = False
@@ -254,7 +307,7 @@ def test_a_standby_outlasts_errors_of_files(checkpoint: Path, former: tuple[Supe
     def broken(lock: Path) -> bool:
         failed.append(lock)
         if len(failed) < 5:
-            raise OSError(errno.EMFILE, "Too many open files")
+            raise TOO_MANY
         return take(lock)
 
     spare.take = broken  # type: ignore[method-assign]
@@ -345,8 +398,17 @@ def test_an_application_of_another_user_is_refused(
 class Failing:
     """A method of a supervisor's folder that fails so many times, while the supervisor is in a phase."""
 
-    def __init__(self, one: Supervised, phase: Phase, method: str, *, times: int = 2, after: bool = False) -> None:
-        self._one, self._phase, self._times, self._after = one, phase, times, after
+    def __init__(
+        self,
+        one: Supervised,
+        phase: Phase,
+        method: str,
+        *,
+        times: int = 2,
+        after: bool = False,
+        error: Exception = TOO_MANY,
+    ) -> None:
+        self._one, self._phase, self._times, self._after, self._error = one, phase, times, after, error
         self._real = getattr(one._folder, method)
         self.failed = 0
         setattr(one._folder, method, self)
@@ -356,7 +418,7 @@ class Failing:
         found = None if fails and not self._after else self._real(*arguments)
         if fails:
             self.failed += 1
-            raise OSError(errno.EMFILE, "Too many open files")
+            raise self._error
         return found
 
 
