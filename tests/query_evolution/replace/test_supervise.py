@@ -374,6 +374,37 @@ def test_the_former_code_goes_on_if_the_new_one_fails(
     assert (restart.answer, restart.end, former[1].runs) == (Answer.PARKED, End.RETURNED, True)
 
 
+def test_the_former_code_waits_until_the_new_one_has_let_go(
+    checkpoint: Path, former: tuple[Supervised, FakeDriver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long this takes after `returned`, and it tries once more after a look that is late."""
+    monkeypatch.setattr(module, "BACK_S", 0.1)
+    new, driver = supervised(checkpoint, error="no such column")
+    let_go, may = driver.let_go, threading.Event()
+    driver.let_go = lambda lock: (may.wait(), let_go(lock))[1]  # type: ignore[method-assign]
+    wait_for(lambda: new.phase is Phase.FAILED and RestartFolder(checkpoint).read()[0].end is End.RETURNED)
+    assert former[0].wait(0.5) is None
+    may.set()
+    with pytest.raises(PreconditionError):
+        new.wait(30)
+    wait_for(lambda: former[0].phase is Phase.RUNNING)
+
+
+def test_the_former_code_ends_if_others_have_the_query_for_long(
+    checkpoint: Path, former: tuple[Supervised, FakeDriver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BACK_S", 0.1)
+    new, driver = supervised(checkpoint, Trial(batches=5), commits=1)
+    wait_for(lambda: new.phase is Phase.TRIAL and former[0].phase is Phase.STANDBY)
+    RestartFolder(checkpoint).end(1, End.RETURNED, "by a third one")
+    assert former[0].wait(0.5) is None
+    del locks[RestartFolder(checkpoint).lock("1")]
+    with pytest.raises(ConflictError, match="has the query: by a third one"):
+        former[0].wait(30)
+    assert driver.runs
+    new.stop()
+
+
 def test_a_batch_that_does_not_end_is_not_waited_for_without_end(
     checkpoint: Path, former: tuple[Supervised, FakeDriver]
 ) -> None:

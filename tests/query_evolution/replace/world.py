@@ -76,7 +76,7 @@ def act(world: World, place: int, choose: Decide = decide, *, fails: bool = Fals
     number = about(actor.me, doing, actor.seen)
     done, right, facts = True, world.right, list(world.facts)
     runs, at_work, gate, asks = actor.runs, actor.at_work, actor.gate, actor.asks
-    if doing is Act.TAKE:
+    if doing in (Act.TAKE, Act.TRY):
         silent = right >= 0 and world.actors[right].hangs and actor.me.spare and actor.me.phase is Phase.BLOCKED
         done = right in (-1, place) or silent
         right = place if done else right
