@@ -21,7 +21,7 @@ from query_evolution.modify.modifications import folder_of
 from query_evolution.replace.core import Act, Answer, End, Me, Phase, Restart, Seen, Unchanged, about, after, decide
 from query_evolution.replace.driver import Driver
 from query_evolution.replace.folder import RestartFolder
-from query_evolution.replace.rehearsal import rehearse
+from query_evolution.replace.rehearsal import OtherOperatorsError, rehearse
 from rhino_core.errors import (
     AccessDeniedError,
     ConflictError,
@@ -137,7 +137,7 @@ class Supervised:
         self._since = time.monotonic()  # of the phase; in a trial, of the batch
         self._waits_for = Unchanged()  # a restart, in this phase
         self._known = 0  # the newest restart when this supervisor began
-        self._rehearsed = False
+        self._rehearsed = self._cold = False  # cold: it waits although its rehearsal has failed
         self._silence = Unchanged()
         self._trouble = ""  # why the last step failed
         self._asks = 0  # the request whose lock is held
@@ -192,6 +192,7 @@ class Supervised:
             while self._me.phase is not Phase.DONE:
                 self._attempt()
         except Exception as error:  # `wait` raises it
+            log.warning("the supervisor ends", extra={"phase": self._me.phase, "error": str(error)})
             self._failure = error
         try:
             self._leave()
@@ -362,8 +363,8 @@ class Supervised:
     def _take(self) -> bool:
         lock = self._folder.lock(RIGHT)
         if self._me.phase is not Phase.BEGIN:
-            if self._me.phase is Phase.BLOCKED and not self._rehearsed and self._folder.committed():
-                self._rehearse()
+            if self._me.phase is Phase.BLOCKED and not (self._rehearsed or self._cold) and self._folder.committed():
+                self._warm()
             return self._driver.take(lock) or (self._me.spare and self._take_over(lock))
         if not self._folder.path.exists():
             make_folder(self._folder.lock(RIGHT).parent)
@@ -397,6 +398,17 @@ class Supervised:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         return self._driver.take(lock)  # or at the next look
+
+    def _warm(self) -> None:
+        """A standby whose sources have no rows, or whose machine is slow, is better cold than gone."""
+        try:
+            self._rehearse()
+        except OtherOperatorsError:
+            raise
+        except PreconditionError as error:
+            extra = {"checkpoint": str(self._checkpoint), "error": str(error)}
+            log.warning("the standby waits without a rehearsal", extra=extra)
+            self._cold = True
 
     def _rehearse(self) -> None:
         rehearse(

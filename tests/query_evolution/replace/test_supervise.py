@@ -20,6 +20,7 @@ import pytest
 from query_evolution.replace import supervise as module
 from query_evolution.replace.core import Answer, End, Phase
 from query_evolution.replace.folder import RestartFolder
+from query_evolution.replace.rehearsal import OtherOperatorsError
 from query_evolution.replace.supervise import Outcome, Supervised, Trial
 from rhino_core.errors import (
     ConflictError,
@@ -286,6 +287,46 @@ def test_a_standby_runs_the_query_when_its_driver_has_died(checkpoint: Path) -> 
     wait_for(lambda: waiting.phase is Phase.RUNNING)
     waiting.stop()
     assert waiting.wait() is Outcome.STOPPED
+
+
+def test_a_standby_that_cannot_rehearse_waits(
+    checkpoint: Path,
+    former: tuple[Supervised, FakeDriver],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its sources have no rows, for example. It says so, and does not try again: a dead driver must be noticed."""
+    tried = []
+
+    def rehearse(*rows: object, **options: object) -> None:
+        tried.append(rows)
+        raise PreconditionError("no batch was planned within 60 s")
+
+    monkeypatch.setattr(module, "rehearse", rehearse)
+    waiting, spare = supervised(checkpoint, standby=True)
+    wait_for(lambda: "waits without a rehearsal" in caplog.text)
+    assert waiting.wait(0.1) is None
+    former[0].stop()
+    wait_for(lambda: waiting.phase is Phase.RUNNING)
+    assert (spare.runs, waiting.rehearsed, len(tried)) == (True, False, 1)
+    waiting.stop()
+
+
+def test_a_standby_with_other_operators_ends_and_says_so(
+    checkpoint: Path,
+    former: tuple[Supervised, FakeDriver],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def rehearse(*rows: object, **options: object) -> None:
+        raise OtherOperatorsError("it has 2, and the checkpoint 1")
+
+    monkeypatch.setattr(module, "rehearse", rehearse)
+    waiting, _ = supervised(checkpoint, standby=True)
+    with pytest.raises(PreconditionError, match="it has 2"):
+        waiting.wait(30)
+    assert "the supervisor ends" in caplog.text
+    assert former[1].runs
 
 
 def test_a_standby_whose_code_was_replaced_ends(checkpoint: Path, former: tuple[Supervised, FakeDriver]) -> None:
