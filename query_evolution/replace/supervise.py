@@ -389,10 +389,12 @@ class Supervised:
         silent_s = self._silence.lasts_s(sign, time.monotonic())
         if sign is None or silent_s < self._trial.silent_s:
             return False
+        pid = self._folder.owner_here()
         extra = {"checkpoint": str(self._checkpoint), "owner": self._folder.owner(), "silent_s": round(silent_s, 1)}
+        if self._folder.sign() != sign:  # another standby has been faster, and `pid` may be its process
+            return False
         log.warning("the driver gives no sign of life: this standby runs its query", extra=extra)
         self._silence = Unchanged()  # if it fails, others have been faster
-        pid = self._folder.owner_here()
         if pid is None:
             return self._driver.take_over(lock, sign.inode)
         with contextlib.suppress(ProcessLookupError):

@@ -184,6 +184,38 @@ def test_a_driver_that_hangs_on_this_machine_is_killed(checkpoint: Path, monkeyp
         other.wait()
 
 
+def test_a_standby_that_has_just_taken_over_is_not_killed(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two standbys of one machine find the same silence."""
+    monkeypatch.setattr(module, "SILENT_MIN_S", 0.0)
+    monkeypatch.setattr(run_locks, "is_locked", IS_LOCKED)
+    path = RestartFolder(checkpoint).lock(RIGHT)
+    path.parent.mkdir()
+    path.touch()
+    other = subprocess.Popen([sys.executable, str(LOCKER), str(path)], stdout=subprocess.PIPE, text=True)
+    found: list[int | None] = []
+    owner_here = RestartFolder.owner_here
+
+    def later(folder: RestartFolder) -> int | None:
+        os.utime(path)  # the other one has the right since the silence was judged, and has written its file
+        found.append(owner_here(folder))
+        return found[-1]
+
+    monkeypatch.setattr(RestartFolder, "owner_here", later)
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        path.write_text(json.dumps({"pid": other.pid, "host": socket.gethostname(), "sign_s": 2}))
+        locks[path] = cast("FakeDriver", object())
+        waiting, spare = supervised(checkpoint, Trial(silent_s=0.1), standby=True)
+        wait_for(lambda: len(found) > 2)
+        waiting.stop()
+        assert found[0] == other.pid
+        assert (other.poll(), spare.runs) == (None, False)
+    finally:
+        other.kill()
+        other.wait()
+
+
 def test_nobody_takes_over_from_an_owner_that_never_gives_signs(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
