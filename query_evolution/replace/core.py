@@ -67,6 +67,7 @@ class Phase(enum.StrEnum):
 class Act(enum.StrEnum):
     WAIT = "wait"
     TAKE = "take"  # the right to run. Fails if another one has it
+    TRY = "try"  # to take the right to run. Becomes `FINISH` if another one has it
     MISS = "miss"  # what `TAKE` becomes if it has failed
     LET_GO = "let go"  # the right to run
     YIELD = "yield"  # let go of the right to run, for a restart that was granted to another application
@@ -100,9 +101,10 @@ class Seen:
 
     `restart`: its subject. `asker_lives`: of this restart. `asked`: the oldest request without an answer and with a
     live application. `undecided`: another granted restart without an end. `undecided_lives`: its application does.
-    `runs`: its own query is active. `at_boundary`: no batch runs, and the gate lets none begin. `proved`: enough
-    batches of the new code are committed. `late`: the time of this phase is over. `replaced`: other code was confirmed
-    since this supervisor began.
+    `runs`: its own query is active. Spark says no as soon as somebody stops it, while its batch may still write.
+    `stopped`: a stop by this supervisor has returned, so no batch runs. `at_boundary`: no batch runs, and the gate lets
+    none begin. `proved`: enough batches of the new code are committed. `late`: the time of this phase is over.
+    `replaced`: other code was confirmed since this supervisor began.
     """
 
     restart: Restart | None = None
@@ -111,26 +113,27 @@ class Seen:
     undecided_lives: bool = False
     asker_lives: bool = False
     runs: bool = False
+    stopped: bool = False
     at_boundary: bool = False
     proved: bool = False
     late: bool = False
     replaced: bool = False
 
 
-class Silence:
-    """How long the owner of the right to run has been silent, by the clock of the waiting supervisor."""
+class Unchanged:
+    """How long something has been the same, such as the last sign of an owner, by the clock of the one that looks."""
 
     def __init__(self) -> None:
-        self._sign: object = None
+        self._found: object = None
         self._since = self._looked = 0.0
 
-    def lasts_s(self, sign: object, now: float) -> float:
-        """`sign`: the newest one; None: the owner gives none. `now`: seconds of a monotonic clock.
+    def lasts_s(self, found: object, now: float) -> float:
+        """`found`: None is never the same. `now`: seconds of a monotonic clock.
 
-        After a pause of its own the supervisor counts anew: the owner may have had the same pause.
+        After a pause of its own the supervisor counts anew: others may have had the same pause.
         """
-        if sign is None or sign != self._sign or now - self._looked > LOOK_S:
-            self._sign, self._since = sign, now
+        if found is None or found != self._found or now - self._looked > LOOK_S:
+            self._found, self._since = found, now
         self._looked = now
         return now - self._since
 
@@ -142,7 +145,9 @@ def decide(me: Me, seen: Seen) -> Act:
 
 def after(me: Me, act: Act, done: bool, number: int = 0) -> Me:
     """Returns the supervisor after an act. `done`: it could. `number`: the restart it was about, see `about`."""
-    following = SUPERVISOR.rows.get((me.phase, act if done else Act.MISS))
+    if not done:
+        act = Act.FINISH if act is Act.TRY else Act.MISS
+    following = SUPERVISOR.rows.get((me.phase, act))
     if following is None:
         return me
     return replace(me, phase=following, number=number if act in (Act.ASK, Act.CLOSE) else me.number)
@@ -167,6 +172,7 @@ SUPERVISOR = TransitionTable(
         (Phase.OWNING, Act.YIELD): Phase.BLOCKED,
         (Phase.OWNING, Act.LET_GO): Phase.DONE,
         (Phase.ASKING, Act.TAKE): Phase.GRANTED,
+        (Phase.ASKING, Act.TRY): Phase.GRANTED,
         (Phase.ASKING, Act.FINISH): Phase.DONE,
         (Phase.GRANTED, Act.START): Phase.TRIAL,
         (Phase.GRANTED, Act.WITHDRAW): Phase.OWNING,
@@ -182,6 +188,7 @@ SUPERVISOR = TransitionTable(
         (Phase.PARKING, Act.PARK): Phase.PARKED,
         (Phase.PARKED, Act.LET_GO): Phase.STANDBY,
         (Phase.STANDBY, Act.TAKE): Phase.BACK,
+        (Phase.STANDBY, Act.TRY): Phase.BACK,
         (Phase.STANDBY, Act.FINISH): Phase.DONE,
         (Phase.BACK, Act.START): Phase.RUNNING,
         (Phase.BACK, Act.LET_GO): Phase.DONE,
@@ -212,12 +219,13 @@ def _owning(me: Me, seen: Seen) -> Act:
 
 
 def _asking(me: Me, seen: Seen) -> Act:
+    """The application that has granted the restart may have ended, so nobody else would run the query."""
     answer = seen.restart.answer if seen.restart else None
     if answer is Answer.REFUSED or answer is Answer.WITHDRAWN:
         return Act.FINISH
     if not seen.late:
         return Act.TAKE
-    return Act.WITHDRAW if answer is None else Act.FINISH
+    return Act.WITHDRAW if answer is None else Act.TRY
 
 
 def _granted(me: Me, seen: Seen) -> Act:
@@ -243,13 +251,13 @@ def _failed(me: Me, seen: Seen) -> Act:
 
 def _running(me: Me, seen: Seen) -> Act:
     if not seen.runs:
-        return Act.LET_GO
+        return _ended(seen)
     return Act.WAIT if seen.asked is None else Act.CLOSE
 
 
 def _parking(me: Me, seen: Seen) -> Act:
     if not seen.runs:
-        return Act.LET_GO
+        return _ended(seen)
     answer = seen.restart.answer if seen.restart else None
     if answer is Answer.PARKED:  # by this one, and an error came after the write
         return Act.PARK
@@ -261,16 +269,22 @@ def _parking(me: Me, seen: Seen) -> Act:
 
 
 def _parked(me: Me, seen: Seen) -> Act:
-    return Act.STOP if seen.runs else Act.LET_GO
+    return _ended(seen)
+
+
+def _ended(seen: Seen) -> Act:
+    """A stop waits for a batch that still writes, however the query has ended. The right to run is kept so long."""
+    return Act.LET_GO if seen.stopped else Act.STOP
 
 
 def _standby(me: Me, seen: Seen) -> Act:
+    """An application that returns the query lives until it has let go. Others with the right after it run the query."""
     end = seen.restart.end if seen.restart else None
     if end is End.CONFIRMED:
         return Act.FINISH
-    if end is End.RETURNED:
-        return Act.FINISH if seen.late else Act.TAKE
-    return Act.WAIT if seen.asker_lives else Act.TAKE
+    if seen.asker_lives:
+        return Act.WAIT if end is None else Act.TAKE
+    return Act.TRY if end is End.RETURNED and seen.late else Act.TAKE
 
 
 def _back(me: Me, seen: Seen) -> Act:

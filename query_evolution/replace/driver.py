@@ -32,6 +32,7 @@ class Driver:
             raise PreconditionError("the session runs without Rhino: make it with rhino_conf or local_session")
         self.rows = rows
         self.query: StreamingQuery | None = None
+        self.stopped = True  # no batch runs: a stop has returned, or nothing was started
         self._writer = writer
         self._holder = holder
         self._restarts = self._jvm.rhino.spark.restart.Restarts
@@ -70,6 +71,7 @@ class Driver:
 
     @property
     def runs(self) -> bool:
+        """False as soon as anybody stops it. Its last batch may not have ended then."""
         return self.query is not None and bool(self.query.isActive)
 
     @property
@@ -83,11 +85,19 @@ class Driver:
         return None if self.query is None else self.query.exception()
 
     def start(self) -> None:
+        self.stopped = False
         self.query = self._writer.start()
 
     def stop(self) -> None:
+        """Waits until the thread of the query has ended, whoever has stopped it. Raises OSError if it lives on."""
+        from py4j.protocol import Py4JJavaError
+
         if self.query is not None:
-            self.query.stop()
+            try:
+                self.query.stop()
+            except Py4JJavaError as error:  # after `spark.sql.streaming.stopTimeout`, or its session has ended
+                raise OSError(str(error.java_exception.toString())) from error
+        self.stopped = True
 
     # ---- the gate
 

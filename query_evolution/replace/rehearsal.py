@@ -29,6 +29,10 @@ REHEARSAL_PROVIDER = f"{CLASSES}.replace.RehearsalProvider"
 OPEN = "open"  # as in RehearsalProvider.scala
 
 
+class OtherOperatorsError(PreconditionError):
+    """The new code cannot go on with the state of the checkpoint."""
+
+
 def rehearse(
     rows: DataFrame, checkpoint: Path, *, output_mode: str, first_batch_s: float, new_driver: bool = False
 ) -> None:
@@ -40,8 +44,8 @@ def rehearse(
     batch, as in a takeover.
 
     Of transformWithState only kind and partitions are compared: it may get more state variables, so Spark compares the
-    rest in the first batch on trial. Raises PreconditionError if operators differ, with both lists and the way out, and
-    if the query fails or plans no batch within 60 s.
+    rest in the first batch on trial. Raises OtherOperatorsError if operators differ, with both lists and the way out,
+    and PreconditionError if the query fails or plans no batch within 60 s.
     """
     folder = RestartFolder(checkpoint).rehearsals / str(uuid.uuid4())
     provider = provider_of(checkpoint)
@@ -92,12 +96,12 @@ def _wait_until_closed(folder: Path) -> None:
 def check_operators(checkpoint: Path, rehearsed: Path) -> None:
     """Compares the operators of a checkpoint with those of the rehearsal in the folder `rehearsed`.
 
-    Raises PreconditionError if they differ, with both lists, and if operators are not described. Raises IntegrityError
-    for unreadable files.
+    Raises OtherOperatorsError if they differ, with both lists; PreconditionError if operators are not described; and
+    IntegrityError for unreadable files.
     """
     old, new = _operators(checkpoint), _operators(rehearsed)
     if reason := difference(old, new):
-        raise PreconditionError(
+        raise OtherOperatorsError(
             f"the new code has other stateful operators than the checkpoint, and a restart keeps them: {reason}. "
             f"`rhino restructure` makes a checkpoint for the new ones\n{both(old, new)}"
         )

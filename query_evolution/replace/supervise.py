@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from query_evolution.modify.modifications import folder_of
-from query_evolution.replace.core import Act, Answer, End, Me, Phase, Restart, Seen, Silence, about, after, decide
+from query_evolution.replace.core import Act, Answer, End, Me, Phase, Restart, Seen, Unchanged, about, after, decide
 from query_evolution.replace.driver import Driver
 from query_evolution.replace.folder import RestartFolder
-from query_evolution.replace.rehearsal import rehearse
+from query_evolution.replace.rehearsal import OtherOperatorsError, rehearse
 from rhino_core.errors import (
     AccessDeniedError,
     ConflictError,
@@ -135,10 +135,10 @@ class Supervised:
         self._trial = trial
         self._me = Me(spare=standby)
         self._since = time.monotonic()  # of the phase; in a trial, of the batch
-        self._end_seen: float | None = None  # when the end of the restart was found, in this phase
+        self._waits_for = Unchanged()  # a restart, in this phase
         self._known = 0  # the newest restart when this supervisor began
-        self._rehearsed = False
-        self._silence = Silence()
+        self._rehearsed = self._cold = False  # cold: it waits although its rehearsal has failed
+        self._silence = Unchanged()
         self._trouble = ""  # why the last step failed
         self._asks = 0  # the request whose lock is held
         self._first = 0  # batch of the trial
@@ -192,6 +192,7 @@ class Supervised:
             while self._me.phase is not Phase.DONE:
                 self._attempt()
         except Exception as error:  # `wait` raises it
+            log.warning("the supervisor ends", extra={"phase": self._me.phase, "error": str(error)})
             self._failure = error
         try:
             self._leave()
@@ -202,7 +203,12 @@ class Supervised:
         """Nothing waits for this thread any more. A running query keeps the right to run."""
         if self._me.phase is Phase.PARKING:
             self._driver.open()
-        if not self._driver.runs:
+        while not self._driver.runs and not self._driver.stopped:
+            try:
+                self._driver.stop()
+            except OSError:
+                time.sleep(TROUBLE_S)
+        if self._driver.stopped:
             self._let_go()
 
     def _attempt(self) -> None:
@@ -212,12 +218,14 @@ class Supervised:
             self._trouble = ""
         except (OSError, IntegrityError, AccessDeniedError) as error:
             waits_in_vain = self._me.phase is Phase.ASKING and self._is_late(None)
-            if (self._me.phase in _FREE and not self._me.spare) or waits_in_vain or self._stopping.is_set():
+            ends = waits_in_vain or (self._stopping.is_set() and self._driver.stopped)
+            if ends or (self._me.phase in _FREE and not self._me.spare):
                 raise
             if str(error) != self._trouble:
                 log.warning("the supervisor tries again", extra={"phase": self._me.phase, "error": str(error)})
             self._trouble = str(error)
-            self._stopping.wait(TROUBLE_S)
+            if self._stopping.wait(TROUBLE_S):
+                time.sleep(POLL_S)
 
     def _step(self) -> None:
         if self._stopping.is_set():
@@ -242,7 +250,7 @@ class Supervised:
             self._outcome, self._me = Outcome.STOPPED, Me(Phase.DONE)
 
     def _entered(self) -> None:
-        self._since, self._end_seen = time.monotonic(), None
+        self._since, self._waits_for = time.monotonic(), Unchanged()
         if self._me.phase in (Phase.RUNNING, Phase.DONE) and self._asks:
             self._driver.let_go(self._folder.lock(str(self._asks)))
             self._asks = 0
@@ -256,9 +264,10 @@ class Supervised:
 
     def _see(self) -> Seen:
         if self._me.phase is Phase.RUNNING:
-            return Seen(asked=self._asked(self._folder.open_requests()), runs=self._driver.runs)
+            asked = self._asked(self._folder.open_requests())
+            return Seen(asked=asked, runs=self._driver.runs, stopped=self._driver.stopped)
         if self._me.phase is Phase.PARKED:  # it stops and lets go, whatever the files say
-            return Seen(runs=self._driver.runs)
+            return Seen(stopped=self._driver.stopped)
         restarts = self._folder.read()
         if self._me.phase is Phase.BEGIN:
             self._known = max((one.number for one in restarts), default=0)
@@ -266,15 +275,18 @@ class Supervised:
         open_ones = [r.number for r in restarts if r.answer is Answer.PARKED and r.end is None and r is not mine]
         undecided = max(open_ones, default=None)
         runs = self._me.phase in (Phase.TRIAL, Phase.PARKING) and self._driver.runs
+        lives = mine is not None and self._folder.lives(mine.number)
+        ended = mine.number if mine is not None and mine.end and not lives else None
         return Seen(
             restart=mine,
-            asker_lives=mine is not None and self._folder.lives(mine.number),
+            asker_lives=lives,
             undecided=undecided,
             undecided_lives=undecided is not None and self._folder.lives(undecided),
             runs=runs,
+            stopped=self._driver.stopped,
             at_boundary=self._me.phase is Phase.PARKING and self._driver.is_at_boundary(),
             proved=self._me.phase is Phase.TRIAL and self._has_proved(),
-            late=self._is_late(undecided is not None if self._me.phase is Phase.BLOCKED else mine and mine.end),
+            late=self._is_late(undecided if self._me.phase is Phase.BLOCKED else ended),
             replaced=any(one.number > self._known and one.end is End.CONFIRMED for one in restarts),
         )
 
@@ -297,19 +309,14 @@ class Supervised:
         self._committed = committed
         return committed - self._first + 1 >= self._trial.batches
 
-    def _is_late(self, decided: object) -> bool:
-        """`decided`: in phases that end some time after a fact, whether it is there."""
+    def _is_late(self, restart: int | None) -> bool:
+        """`restart`: in phases without a limit of their own, the one that others may be about to act on."""
         passed_s = time.monotonic() - self._since
         if self._me.phase is Phase.ASKING:
             return passed_s > self._trial.ask_s
         if self._me.phase is Phase.TRIAL:
             return passed_s > self._trial.give_up_s
-        if not decided:
-            self._end_seen = None
-            return False
-        if self._end_seen is None:
-            self._end_seen = time.monotonic()
-        return time.monotonic() - self._end_seen > BACK_S
+        return self._waits_for.lasts_s(restart, time.monotonic()) > BACK_S
 
     # ---- its acts
 
@@ -317,8 +324,11 @@ class Supervised:
         """Returns whether it could, and the number of the act's restart."""
         if act is Act.ASK:
             return True, self._ask()
-        if act in (Act.TAKE, Act.PARK, Act.WITHDRAW, Act.CONFIRM, Act.RETURN):
-            return self._contest(act, number), number
+        if act in (Act.TAKE, Act.TRY, Act.PARK, Act.WITHDRAW, Act.CONFIRM, Act.RETURN):
+            done = self._contest(act, number)
+            if act is Act.TRY and not done:
+                self._note_outcome(seen)
+            return done, number
         if act in (Act.LET_GO, Act.FINISH):
             self._note_outcome(seen)
         if act in (Act.LET_GO, Act.YIELD):
@@ -336,7 +346,7 @@ class Supervised:
 
     def _contest(self, act: Act, number: int) -> bool:
         """Does an act that others may have done before. Returns False if they have."""
-        if act is Act.TAKE:
+        if act in (Act.TAKE, Act.TRY):
             return self._take()
         if act in (Act.PARK, Act.WITHDRAW):
             answer, reason = (Answer.PARKED, "") if act is Act.PARK else (Answer.WITHDRAWN, "nobody waits for it")
@@ -353,8 +363,8 @@ class Supervised:
     def _take(self) -> bool:
         lock = self._folder.lock(RIGHT)
         if self._me.phase is not Phase.BEGIN:
-            if self._me.phase is Phase.BLOCKED and not self._rehearsed and self._folder.committed():
-                self._rehearse()
+            if self._me.phase is Phase.BLOCKED and not (self._rehearsed or self._cold) and self._folder.committed():
+                self._warm()
             return self._driver.take(lock) or (self._me.spare and self._take_over(lock))
         if not self._folder.path.exists():
             make_folder(self._folder.lock(RIGHT).parent)
@@ -379,15 +389,28 @@ class Supervised:
         silent_s = self._silence.lasts_s(sign, time.monotonic())
         if sign is None or silent_s < self._trial.silent_s:
             return False
-        extra = {"checkpoint": str(self._checkpoint), "owner": self._folder.owner(), "silent_s": round(silent_s, 1)}
-        log.warning("the driver gives no sign of life: this standby runs its query", extra=extra)
-        self._silence = Silence()  # if it fails, others have been faster
         pid = self._folder.owner_here()
+        extra = {"checkpoint": str(self._checkpoint), "owner": self._folder.owner(), "silent_s": round(silent_s, 1)}
+        if self._folder.sign() != sign:  # another standby has been faster, and `pid` may be its process
+            return False
+        log.warning("the driver gives no sign of life: this standby runs its query", extra=extra)
+        self._silence = Unchanged()  # if it fails, others have been faster
         if pid is None:
             return self._driver.take_over(lock, sign.inode)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         return self._driver.take(lock)  # or at the next look
+
+    def _warm(self) -> None:
+        """A standby whose sources have no rows, or whose machine is slow, is better cold than gone."""
+        try:
+            self._rehearse()
+        except OtherOperatorsError:
+            raise
+        except PreconditionError as error:
+            extra = {"checkpoint": str(self._checkpoint), "error": str(error)}
+            log.warning("the standby waits without a rehearsal", extra=extra)
+            self._cold = True
 
     def _rehearse(self) -> None:
         rehearse(

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +19,7 @@ import pytest
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 
-from query_evolution import Outcome, Supervised
+from query_evolution import Outcome, Supervised, supervise
 from query_evolution.replace.core import Answer, End, Phase
 from query_evolution.replace.folder import RestartFolder
 from query_evolution.replace.rehearsal import rehearse
@@ -114,6 +115,34 @@ def test_code_is_replaced_in_the_same_driver_and_comes_back_if_the_new_one_fails
         start(spark, tmp_path, "minus").wait(60)
     running.stop()
     wait_for(lambda: not story.restarts.owned(), "it has let go")
+
+
+def test_a_query_stopped_by_others_keeps_the_right_until_its_batch_has_ended(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its function still writes when Spark calls it inactive."""
+    entered, may = threading.Event(), threading.Event()
+
+    def sink(rows: DataFrame, batch_id: int) -> None:
+        rows.count()
+        entered.set()
+        may.wait(120)
+
+    writer = totals(scored("plus", source(spark))).writeStream.foreachBatch(sink)
+    running = supervise(writer, f"{tmp_path}/checkpoint", output_mode="update")
+    restarts = RestartFolder(tmp_path / "checkpoint")
+    assert entered.wait(120)
+    query = running.query
+    assert query is not None
+    stopping = threading.Thread(target=query.stop)
+    stopping.start()
+    wait_for(lambda: not query.isActive, "Spark calls it inactive")
+    assert running.wait(1) is None
+    assert restarts.owned()
+    may.set()
+    assert running.wait(120) is Outcome.STOPPED
+    assert not restarts.owned()
+    stopping.join()
 
 
 @pytest.mark.nightly

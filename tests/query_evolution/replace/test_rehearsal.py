@@ -14,7 +14,14 @@ from typing import Any
 import pytest
 
 from query_evolution.replace import rehearsal as module
-from query_evolution.replace.rehearsal import OPEN, REHEARSAL_PROVIDER, check_operators, difference, rehearse
+from query_evolution.replace.rehearsal import (
+    OPEN,
+    REHEARSAL_PROVIDER,
+    OtherOperatorsError,
+    check_operators,
+    difference,
+    rehearse,
+)
 from query_evolution.structure.operators import JOIN
 from rhino_core.errors import PreconditionError
 from spark_connector.conf import PROVIDER_CLASSES, SPARK_PROVIDER
@@ -76,9 +83,9 @@ def test_only_processors_of_transform_with_state_are_left_to_spark(tmp_path: Pat
     old = planned(tmp_path / "old", TWS, state, USERS, total="ValueState")
     check_operators(old, planned(tmp_path / "more", TWS, more, USERS, total="ValueState", last="ValueState"))
     other = planned(tmp_path / "other", TWS, more, "dedupe: url string -> ", total="ValueState", last="ValueState")
-    with pytest.raises(PreconditionError, match="operator 0 has other columns"):
+    with pytest.raises(OtherOperatorsError, match="operator 0 has other columns"):
         check_operators(old, other)
-    with pytest.raises(PreconditionError, match=f"operator 1: {TWS} is another kind of operator than {JOIN}"):
+    with pytest.raises(OtherOperatorsError, match=f"operator 1: {TWS} is another kind of operator than {JOIN}"):
         check_operators(old, planned(tmp_path / "join", JOIN, PAIRS, USERS))
 
 

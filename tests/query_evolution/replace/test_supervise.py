@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 from query_evolution.replace import supervise as module
 from query_evolution.replace.core import Answer, End, Phase
 from query_evolution.replace.folder import RestartFolder
+from query_evolution.replace.rehearsal import OtherOperatorsError
 from query_evolution.replace.supervise import Outcome, Supervised, Trial
 from rhino_core.errors import (
     ConflictError,
@@ -35,6 +37,7 @@ from tests.query_evolution.support.folder import LOCKER
 
 TRIAL = Trial(batches=2, give_up_s=30, ask_s=30)
 IS_LOCKED = run_locks.is_locked
+TOO_MANY = OSError(errno.EMFILE, "Too many open files")
 locks: dict[Path, FakeDriver] = {}
 
 
@@ -48,6 +51,8 @@ class FakeDriver:
         self._start_error = error
         self.rows = self.query = None
         self.runs = self.closed = False
+        self.stopped = True
+        self.in_batch = False  # its function does not return yet: a stop is too slow
         self.parks = True
         self.error: Exception | None = None
 
@@ -69,7 +74,7 @@ class FakeDriver:
 
     def let_go(self, lock: Path) -> None:
         if locks.get(lock) is self:
-            assert not self.runs or lock.name != RIGHT
+            assert lock.name != RIGHT or not (self.runs or self.in_batch)
             del locks[lock]
 
     @property
@@ -81,7 +86,7 @@ class FakeDriver:
         assert not any(other.runs for other in locks.values())
         if self._start_error:
             raise ValueError(self._start_error)
-        self.runs, self.closed = True, False
+        self.runs, self.stopped, self.closed = True, False, False
         first = max(RestartFolder(self._checkpoint).committed(), default=-1) + 1
         for batch in range(first, first + self._commits + self._hangs):
             (self._checkpoint / "offsets" / str(batch)).touch()
@@ -90,6 +95,9 @@ class FakeDriver:
 
     def stop(self) -> None:
         self.runs = False
+        if self.in_batch:
+            raise OSError("java.util.concurrent.TimeoutException: the thread failed to stop")
+        self.stopped = True
 
     def close(self) -> None:
         self.closed = True
@@ -176,6 +184,38 @@ def test_a_driver_that_hangs_on_this_machine_is_killed(checkpoint: Path, monkeyp
         other.wait()
 
 
+def test_a_standby_that_has_just_taken_over_is_not_killed(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two standbys of one machine find the same silence."""
+    monkeypatch.setattr(module, "SILENT_MIN_S", 0.0)
+    monkeypatch.setattr(run_locks, "is_locked", IS_LOCKED)
+    path = RestartFolder(checkpoint).lock(RIGHT)
+    path.parent.mkdir()
+    path.touch()
+    other = subprocess.Popen([sys.executable, str(LOCKER), str(path)], stdout=subprocess.PIPE, text=True)
+    found: list[int | None] = []
+    owner_here = RestartFolder.owner_here
+
+    def later(folder: RestartFolder) -> int | None:
+        os.utime(path)  # the other one has the right since the silence was judged, and has written its file
+        found.append(owner_here(folder))
+        return found[-1]
+
+    monkeypatch.setattr(RestartFolder, "owner_here", later)
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        path.write_text(json.dumps({"pid": other.pid, "host": socket.gethostname(), "sign_s": 2}))
+        locks[path] = cast("FakeDriver", object())
+        waiting, spare = supervised(checkpoint, Trial(silent_s=0.1), standby=True)
+        wait_for(lambda: len(found) > 2)
+        waiting.stop()
+        assert found[0] == other.pid
+        assert (other.poll(), spare.runs) == (None, False)
+    finally:
+        other.kill()
+        other.wait()
+
+
 def test_nobody_takes_over_from_an_owner_that_never_gives_signs(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +254,52 @@ def test_a_query_that_nobody_runs_is_started_and_stopped(checkpoint: Path) -> No
     assert (running.wait(), driver.runs, locks) == (Outcome.STOPPED, False, {})
 
 
+@pytest.mark.parametrize("closed", [False, True], ids=["running", "parking"])
+def test_a_query_stopped_by_others_keeps_the_right_until_its_batch_has_ended(checkpoint: Path, closed: bool) -> None:
+    """Spark calls it inactive before."""
+    running, driver = supervised(checkpoint)
+    wait_for(lambda: running.phase is Phase.RUNNING)
+    waiting, spare = supervised(checkpoint, standby=True)
+    wait_for(lambda: waiting.phase is Phase.BLOCKED)
+    driver.parks, driver.in_batch = False, True
+    if closed:
+        asking, _ = supervised(checkpoint)
+        wait_for(lambda: running.phase is Phase.PARKING)
+    driver.runs = False
+    assert running.wait(0.3) is None
+    assert not spare.runs
+    driver.in_batch = False
+    assert running.wait(30) is Outcome.STOPPED
+    if closed:
+        asking.stop()
+    waiting.stop()
+
+
+@pytest.mark.parametrize("error", [None, ValueError("a bug")], ids=["stopped by the application", "after an error"])
+def test_a_supervisor_that_ends_keeps_the_right_until_the_batch_has_ended(
+    checkpoint: Path, error: Exception | None
+) -> None:
+    running, driver = supervised(checkpoint)
+    wait_for(lambda: running.phase is Phase.RUNNING)
+    driver.in_batch = True
+    if error is None:
+        stopping = threading.Thread(target=running.stop)
+        stopping.start()
+    else:
+        driver.runs = False
+        Failing(running, Phase.RUNNING, "open_requests", times=1, error=error)
+    assert running.wait(0.3) is None
+    assert locks
+    driver.in_batch = False
+    if error is None:
+        stopping.join()
+        assert running.wait() is Outcome.STOPPED
+    else:
+        with pytest.raises(ValueError, match="a bug"):
+            running.wait(30)
+    assert not locks
+
+
 def dies(driver: FakeDriver) -> None:
     """Its process ends: the kernel takes its locks back."""
     driver.runs = False
@@ -235,6 +321,46 @@ def test_a_standby_runs_the_query_when_its_driver_has_died(checkpoint: Path) -> 
     assert waiting.wait() is Outcome.STOPPED
 
 
+def test_a_standby_that_cannot_rehearse_waits(
+    checkpoint: Path,
+    former: tuple[Supervised, FakeDriver],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its sources have no rows, for example. It says so, and does not try again: a dead driver must be noticed."""
+    tried = []
+
+    def rehearse(*rows: object, **options: object) -> None:
+        tried.append(rows)
+        raise PreconditionError("no batch was planned within 60 s")
+
+    monkeypatch.setattr(module, "rehearse", rehearse)
+    waiting, spare = supervised(checkpoint, standby=True)
+    wait_for(lambda: "waits without a rehearsal" in caplog.text)
+    assert waiting.wait(0.1) is None
+    former[0].stop()
+    wait_for(lambda: waiting.phase is Phase.RUNNING)
+    assert (spare.runs, waiting.rehearsed, len(tried)) == (True, False, 1)
+    waiting.stop()
+
+
+def test_a_standby_with_other_operators_ends_and_says_so(
+    checkpoint: Path,
+    former: tuple[Supervised, FakeDriver],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def rehearse(*rows: object, **options: object) -> None:
+        raise OtherOperatorsError("it has 2, and the checkpoint 1")
+
+    monkeypatch.setattr(module, "rehearse", rehearse)
+    waiting, _ = supervised(checkpoint, standby=True)
+    with pytest.raises(PreconditionError, match="it has 2"):
+        waiting.wait(30)
+    assert "the supervisor ends" in caplog.text
+    assert former[1].runs
+
+
 def test_a_standby_whose_code_was_replaced_ends(checkpoint: Path, former: tuple[Supervised, FakeDriver]) -> None:
     waiting, spare = supervised(checkpoint, standby=True)
     wait_for(lambda: waiting.phase is Phase.BLOCKED)
@@ -254,7 +380,7 @@ def test_a_standby_outlasts_errors_of_files(checkpoint: Path, former: tuple[Supe
     def broken(lock: Path) -> bool:
         failed.append(lock)
         if len(failed) < 5:
-            raise OSError(errno.EMFILE, "Too many open files")
+            raise TOO_MANY
         return take(lock)
 
     spare.take = broken  # type: ignore[method-assign]
@@ -321,6 +447,37 @@ def test_the_former_code_goes_on_if_the_new_one_fails(
     assert (restart.answer, restart.end, former[1].runs) == (Answer.PARKED, End.RETURNED, True)
 
 
+def test_the_former_code_waits_until_the_new_one_has_let_go(
+    checkpoint: Path, former: tuple[Supervised, FakeDriver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long this takes after `returned`, and it tries once more after a look that is late."""
+    monkeypatch.setattr(module, "BACK_S", 0.1)
+    new, driver = supervised(checkpoint, error="no such column")
+    let_go, may = driver.let_go, threading.Event()
+    driver.let_go = lambda lock: (may.wait(), let_go(lock))[1]  # type: ignore[method-assign]
+    wait_for(lambda: new.phase is Phase.FAILED and RestartFolder(checkpoint).read()[0].end is End.RETURNED)
+    assert former[0].wait(0.5) is None
+    may.set()
+    with pytest.raises(PreconditionError):
+        new.wait(30)
+    wait_for(lambda: former[0].phase is Phase.RUNNING)
+
+
+def test_the_former_code_ends_if_others_have_the_query_for_long(
+    checkpoint: Path, former: tuple[Supervised, FakeDriver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BACK_S", 0.1)
+    new, driver = supervised(checkpoint, Trial(batches=5), commits=1)
+    wait_for(lambda: new.phase is Phase.TRIAL and former[0].phase is Phase.STANDBY)
+    RestartFolder(checkpoint).end(1, End.RETURNED, "by a third one")
+    assert former[0].wait(0.5) is None
+    del locks[RestartFolder(checkpoint).lock("1")]
+    with pytest.raises(ConflictError, match="has the query: by a third one"):
+        former[0].wait(30)
+    assert driver.runs
+    new.stop()
+
+
 def test_a_batch_that_does_not_end_is_not_waited_for_without_end(
     checkpoint: Path, former: tuple[Supervised, FakeDriver]
 ) -> None:
@@ -345,8 +502,17 @@ def test_an_application_of_another_user_is_refused(
 class Failing:
     """A method of a supervisor's folder that fails so many times, while the supervisor is in a phase."""
 
-    def __init__(self, one: Supervised, phase: Phase, method: str, *, times: int = 2, after: bool = False) -> None:
-        self._one, self._phase, self._times, self._after = one, phase, times, after
+    def __init__(
+        self,
+        one: Supervised,
+        phase: Phase,
+        method: str,
+        *,
+        times: int = 2,
+        after: bool = False,
+        error: Exception = TOO_MANY,
+    ) -> None:
+        self._one, self._phase, self._times, self._after, self._error = one, phase, times, after, error
         self._real = getattr(one._folder, method)
         self.failed = 0
         setattr(one._folder, method, self)
@@ -356,7 +522,7 @@ class Failing:
         found = None if fails and not self._after else self._real(*arguments)
         if fails:
             self.failed += 1
-            raise OSError(errno.EMFILE, "Too many open files")
+            raise self._error
         return found
 
 

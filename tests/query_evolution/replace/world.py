@@ -21,6 +21,7 @@ class Actor:
     alive: bool = True
     hangs: bool = False  # it gives no sign of life
     runs: bool = False
+    at_work: bool = False  # its query may be in a batch: until a stop has returned, whoever else has stopped it
     gate: bool = False  # closed
     asks: int = 0  # the request whose lock it has
     known: int = 0  # the newest restart when it began
@@ -37,6 +38,11 @@ class World:
     def running(self) -> list[int]:
         return [place for place, one in enumerate(self.actors) if one.runs]
 
+    @property
+    def writing(self) -> list[int]:
+        """Who may write to the sink."""
+        return [place for place, one in enumerate(self.actors) if one.at_work]
+
 
 def look(world: World, place: int, *, proved: bool, late: bool) -> Seen:
     actor = world.actors[place]
@@ -51,6 +57,7 @@ def look(world: World, place: int, *, proved: bool, late: bool) -> Seen:
         undecided_lives=bool(open_ones) and open_ones[-1] in lives,
         asker_lives=number in lives,
         runs=actor.runs,
+        stopped=not actor.at_work,
         at_boundary=actor.gate,
         proved=proved,
         late=late,
@@ -59,14 +66,17 @@ def look(world: World, place: int, *, proved: bool, late: bool) -> Seen:
 
 
 def act(world: World, place: int, choose: Decide = decide, *, fails: bool = False) -> World:
-    """The actor does what it has decided on what it saw. `fails`: it gets an error after the write of a fact."""
+    """The actor does what it has decided on what it saw.
+
+    `fails`: it gets an error after the write of a fact, or from a stop that is too slow.
+    """
     actor = world.actors[place]
     assert actor.seen is not None
     doing = choose(actor.me, actor.seen)
     number = about(actor.me, doing, actor.seen)
     done, right, facts = True, world.right, list(world.facts)
-    runs, gate, asks = actor.runs, actor.gate, actor.asks
-    if doing is Act.TAKE:
+    runs, at_work, gate, asks = actor.runs, actor.at_work, actor.gate, actor.asks
+    if doing in (Act.TAKE, Act.TRY):
         silent = right >= 0 and world.actors[right].hangs and actor.me.spare and actor.me.phase is Phase.BLOCKED
         done = right in (-1, place) or silent
         right = place if done else right
@@ -85,13 +95,14 @@ def act(world: World, place: int, choose: Decide = decide, *, fails: bool = Fals
         done = facts[number - 1].end is end
     elif doing in (Act.START, Act.STOP):
         runs = doing is Act.START
+        at_work = runs or (fails and at_work)
         gate = False
     elif doing in (Act.CLOSE, Act.OPEN):
         gate = doing is Act.CLOSE
-    me = actor.me if fails and doing in WRITES else after(actor.me, doing, done, number)
+    me = actor.me if fails and doing in (*WRITES, Act.STOP) else after(actor.me, doing, done, number)
     if me.phase in (Phase.RUNNING, Phase.DONE):
         asks = 0
-    moved = replace(actor, me=me, runs=runs, gate=gate, asks=asks, seen=None)
+    moved = replace(actor, me=me, runs=runs, at_work=at_work, gate=gate, asks=asks, seen=None)
     return replace(world, right=right, facts=tuple(facts), actors=_with(world.actors, place, moved))
 
 
@@ -100,7 +111,8 @@ def steps(
 ) -> Iterator[tuple[str, World]]:
     """Everything that can happen next: an actor looks or acts, its query fails, its process ends, or is started.
 
-    A query without the right to run fails at its next batch. `hangs`: processes with a query may hang for a while.
+    Others may have stopped a query that fails, so its last batch may go on. A query without the right to run fails at
+    its next batch. `hangs`: processes with a query may hang for a while.
     """
     for place, actor in enumerate(world.actors):
         if not actor.alive or actor.me.phase is Phase.DONE:
