@@ -91,20 +91,18 @@ private[spark] object RunLocks {
     catch { case _: NoSuchFileException => None }
 
   private def lock(path: Path, holder: String, says: String): Boolean = {
+    val content = text(says).getBytes(UTF_8)
     val channel = FileChannel.open(path, StandardOpenOption.CREATE, StandardOpenOption.WRITE)
-    val lock = try Option(channel.tryLock()) catch {
-      case _: OverlappingFileLockException => None
-      case error: Throwable => channel.close(); throw error
-    }
-    lock match {
-      case Some(its) =>
-        val content = text(says).getBytes(UTF_8)
+    var taken = false
+    try Option(channel.tryLock()).foreach { its =>
         channel.truncate(0)
         channel.write(ByteBuffer.wrap(content))
         held.put(path, Held(holder, channel, its, inodeOf(path).getOrElse(0L), content))
-      case None => channel.close()
-    }
-    lock.isDefined
+        taken = true
+      }
+    catch { case _: OverlappingFileLockException => () }
+    finally if (!taken) channel.close() // else it would keep the lock from this process
+    taken
   }
 
   /** One process at a time opens or replaces the file. Throws IOException if another one stays at it. */

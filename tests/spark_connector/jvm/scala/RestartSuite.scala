@@ -1,6 +1,6 @@
 package rhino.spark
 
-import java.io.{BufferedReader, InputStreamReader}
+import java.io.{BufferedReader, IOException, InputStreamReader}
 import java.nio.file.{Files, Path}
 import java.util.UUID
 
@@ -68,6 +68,14 @@ class RestartSuite extends Suite {
     val code = "import fcntl, sys\ntry: fcntl.lockf(open(sys.argv[1], 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)\n" +
       "except BlockingIOError: sys.exit(9)"
     new ProcessBuilder("python3", "-c", code, s"$file").inheritIO().start().waitFor() == 9
+  }
+
+  test("a lock whose file cannot be written is not kept from its own process") {
+    val file = Files.createSymbolicLink(checkpoint().resolve("run"), Path.of("/dev/full"))
+    for (_ <- 1 to 2) fails[IOException]("No space left")(RunLocks.take(s"$file", "a", "x"))
+    Files.delete(file)
+    expect(RunLocks.take(s"$file", "a", "x"), true)
+    RunLocks.letGo(s"$file", "a")
   }
 
   test("the owner of a lock gives signs of life, and may lose the lock to somebody who takes over") {
@@ -210,7 +218,7 @@ class RestartSuite extends Suite {
 
   test("the trouble of one run is told once, and again when it is another one") {
     val run = UUID.randomUUID
-    def told(text: String): Boolean = Restarts.newTrouble(run, () => throw new java.io.IOException(text)).isDefined
+    def told(text: String): Boolean = Restarts.newTrouble(run, () => throw new IOException(text)).isDefined
     expect(Seq(told("stale"), told("stale"), told("denied"), told("denied")), Seq(true, false, true, false))
     expect(Restarts.newTrouble(run, () => ()), None)
     expect(told("denied"), true)
