@@ -249,6 +249,18 @@ class FollowerSuite extends Suite {
     expect(kindsOf(its.look()), Seq("query_ended"))
   }
 
+  test("an ended query reports its last batch although it could not be followed just before") {
+    val run = new FakeRun("q").planning(plan, batch = 0)
+    val its = new Followed(run)
+    its.look()
+    run.unreadable = true
+    run.logging(0)
+    expect(its.look(), Nil)
+    run.unreadable = false
+    its.runs = Nil
+    expect(kindsOf(its.look()), Seq("batch_logged", "query_ended"))
+  }
+
   test("the files of a checkpoint are read for an archive, or the reason is sent") {
     val run = new FakeRun("q").planning(plan, batch = 0).logging(0)
     val its = new Followed(run)
