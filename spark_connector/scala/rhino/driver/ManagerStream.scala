@@ -3,7 +3,7 @@ package rhino.spark.driver
 import java.io.EOFException
 import java.util.concurrent.{CompletableFuture, ExecutionException, TimeUnit, TimeoutException}
 
-import org.sparkproject.connect.grpc.{CallOptions, ManagedChannel}
+import org.sparkproject.connect.grpc.{CallOptions, ManagedChannel, Status}
 import org.sparkproject.connect.grpc.stub.{ClientCalls, StreamObserver}
 
 import rhino.spark.wire.Schema.{message, method, Fields, Message}
@@ -13,7 +13,7 @@ import rhino.spark.wire.Schema.{message, method, Fields, Message}
  *
  * @param hello fields of DriverHello
  */
-private[driver] class ManagerStream(channel: ManagedChannel, hello: Seq[(String, Any)], obey: Message => Unit) {
+private[spark] class ManagerStream(channel: ManagedChannel, hello: Seq[(String, Any)], obey: Message => Unit) {
   private val ended = new CompletableFuture[Throwable]()
   private val welcomed = new CompletableFuture[Message]()
   private val commands = new StreamObserver[Message] {
@@ -37,7 +37,11 @@ private[driver] class ManagerStream(channel: ManagedChannel, hello: Seq[(String,
     try Some(welcomed.get(patienceMs, TimeUnit.MILLISECONDS))
     catch {
       case _: ExecutionException => None
-      case error: TimeoutException => events.onError(error); None
+      case error: TimeoutException =>
+        // Otherwise the reason would be CANCELLED, which is the answer of a manager that refuses.
+        ended.complete(Status.UNAVAILABLE.withDescription(s"no welcome within $patienceMs ms").asRuntimeException())
+        events.onError(error)
+        None
     }
 
   def hasEnded: Boolean = ended.isDone

@@ -94,11 +94,11 @@ private[spark] class QueryFollower(
     val ids = runs.map(_.runId).toSet
     val done = tasks()
     refused --= refused.keySet.toSet -- ids
+    pauses.retain(ids) // an ended run is looked at for the last time, also if it was paused
     (running.keySet.toSet -- ids).flatMap(running.get).foreach { query =>
       try pauses.attempt(query.run)(follow(query, done, ended = true))
       finally end(query)
     }
-    pauses.retain(ids)
     runs.foreach { run =>
       pauses.attempt(run)(begin(run))
       refused.get(run.runId).foreach(run.cancel)

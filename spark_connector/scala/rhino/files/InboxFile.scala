@@ -18,14 +18,12 @@ private[files] class InboxFile(@volatile private var path: Path) extends Logging
   def name: String = path.getFileName.toString
 
   /**
-   * Path of the file in the session's inbox. After a restart of the sidecar the inbox is another one: the file is
-   * moved.
+   * Path of the file in the session's inbox. After a restart of the sidecar the inbox is another one, and the former
+   * one is deleted. Unless the sidecar has taken the file over before, the call fails, and Spark tries the task again.
    */
   def in(session: SidecarSession): Path = {
-    val there = Paths.get(session.inbox, name)
-    if (there != path && !Files.exists(there) && Files.exists(path)) Files.move(path, there)
-    path = there
-    there
+    path = Paths.get(session.inbox, name)
+    path
   }
 
   def discard(): Unit =

@@ -1,6 +1,6 @@
 package rhino.spark.restart
 
-import java.nio.file.{Path, Paths}
+import java.nio.file.Paths
 import java.util.UUID
 
 import scala.collection.concurrent.TrieMap
@@ -16,8 +16,7 @@ import org.apache.spark.sql.execution.streaming.state.seam.Internals
 private[spark] object Restarts extends Logging {
   private val PollMs = 20L
   private val gates = TrieMap.empty[UUID, Gate] // by run
-  private val checkpoints = TrieMap.empty[UUID, Path] // by run, of those that this machine sees as folders
-  private val troubles = TrieMap.empty[UUID, String] // by run, why its right could not be taken
+  private val rights = new Rights(its => Gate.letGo(its))
 
   @volatile private var thread = Option.empty[Thread]
 
@@ -53,24 +52,20 @@ private[spark] object Restarts extends Logging {
   def isAtBoundary(runId: String): Boolean =
     running(runId).isEmpty || gates.get(UUID.fromString(runId)).exists(_.atBoundary)
 
-  /** Every 20 ms. Runs that are not supervised get and lose the right to run as they come and go. */
+  /**
+   * Every 20 ms, so it touches no file itself. Runs that are not supervised get and lose the right to run as they come
+   * and go.
+   */
   def look(active: Seq[StreamExecution]): Unit = {
-    for {
-      stream <- active if stream.isActive // one that has just been stopped must not take the right again
-      error <- newTrouble(stream.runId, () => of(stream).claim())
-    } logWarning(s"the right to run query ${stream.id} cannot be taken; trying again", error)
+    for (stream <- active if stream.isActive) {
+      val gate = of(stream)
+      // One that has just been stopped must not take the right again.
+      rights.claim(stream.runId)(if (stream.isActive) gate.claim())
+    }
     val runs = active.map(_.runId).toSet
-    val ended = checkpoints.filterNot { case (run, _) => runs(run) }
     gates --= gates.keySet.filterNot(runs)
-    troubles --= troubles.keySet.filterNot(runs)
-    checkpoints --= ended.keySet
-    ended.values.toSet.diff(checkpoints.values.toSet).foreach((its: Path) => Gate.letGo(its))
+    rights.retain(runs)
   }
-
-  /** Acts for one run, so its error stops no other one. Returns an error that is not that of the time before. */
-  def newTrouble(run: UUID, act: () => Unit): Option[Throwable] =
-    try { act(); troubles.remove(run); None }
-    catch { case NonFatal(error) => Some(error).filterNot(its => troubles.put(run, s"$its").contains(s"$its")) }
 
   /** The query of a rehearsal has no state of its own: its checkpoint is in the folder `restarts` of another one. */
   def isRehearsal(checkpoint: String): Boolean = {
@@ -84,7 +79,7 @@ private[spark] object Restarts extends Logging {
   private def of(stream: StreamExecution): Gate = gates.getOrElseUpdate(
     stream.runId, {
       val folder = Gate.folder(new HadoopPath(stream.resolvedCheckpointRoot))
-      folder.foreach(checkpoints.put(stream.runId, _))
+      folder.foreach(rights.add(stream.runId, _))
       new Gate(stream.runId, folder, () => stream.isActive)
     })
 }

@@ -7,7 +7,7 @@ import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, NoSuchFileException, Path, Paths, StandardOpenOption}
 import java.nio.file.attribute.PosixFilePermissions
 
-import scala.collection.mutable
+import scala.collection.concurrent.TrieMap
 import scala.util.control.NonFatal
 
 import org.json4s.JsonDSL._
@@ -27,50 +27,57 @@ private[spark] object RunLocks {
   private val GuardMs = 5000L
   private val LookMs = 10L
   private val Own = PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------"))
-  private val held = mutable.Map.empty[Path, Held]
+  private val held = TrieMap.empty[Path, Held]
+  private val monitors = TrieMap.empty[Path, AnyRef] // by folder, as its guard: a file system may hang
+  private val apart = new Apart("rhino-sign")
   @volatile private var signed = 0L
 
   /** Whether `holder` has the lock now. `says` is written into the file, for those who do not get it. */
-  def take(file: String, holder: String, says: String): Boolean = synchronized {
+  def take(file: String, holder: String, says: String): Boolean = {
     Files.createDirectories(Paths.get(file).getParent, Own)
-    val path = real(file)
-    mine(path) match {
-      case Some(its) => its.holder == holder
-      case None => guarded(path)(lock(path, holder, says))
+    alone(file) { path =>
+      mine(path) match {
+        case Some(its) => its.holder == holder
+        case None => guarded(path)(lock(path, holder, says))
+      }
     }
   }
 
   /** Takes the lock from an owner that gives no sign. False if others have replaced the file `inode` before. */
-  def takeOver(file: String, holder: String, says: String, inode: Long): Boolean = synchronized {
-    val path = real(file)
+  def takeOver(file: String, holder: String, says: String, inode: Long): Boolean = alone(file) { path =>
     guarded(path)(inodeOf(path).contains(inode) && { Files.delete(path); lock(path, holder, says) })
   }
 
-  /** Gives a sign for each lock of this process. Cheap if the last one is younger than two seconds. */
+  /** Gives a sign for each lock of this process. Never waits. Cheap if the last one is younger than two seconds. */
   def sign(): Unit = {
     val now = System.nanoTime()
     if (now - signed >= SignS * 1000000000L) {
       signed = now
-      for (its <- synchronized(held.values.toSeq)) // outside of the monitor: a file system may hang
+      for ((path, its) <- held) apart(path) {
         try { // by its channel: with any other one the process would lose the lock
           its.channel.write(ByteBuffer.wrap(its.text), 0)
           its.channel.force(false)
         } catch { case NonFatal(_) => () } // others see no sign then, which is what it means
+      }
     }
   }
 
   /** Nothing happens if the lock belongs to another holder. */
-  def letGo(file: String, holder: String): Unit = synchronized {
-    val path = real(file)
+  def letGo(file: String, holder: String): Unit = alone(file) { path =>
     mine(path).filter(_.holder == holder).foreach { its =>
+      its.channel.close() // the lock ends with it
       held.remove(path)
-      its.lock.release()
-      its.channel.close()
     }
   }
 
   /** "" if this process does not have the lock. */
-  def holder(file: String): String = synchronized(mine(real(file)).map(_.holder).getOrElse(""))
+  def holder(file: String): String = alone(file)(mine(_).map(_.holder).getOrElse(""))
+
+  /** One thread at a time is at the locks of a folder. */
+  private def alone[T](file: String)(act: Path => T): T = {
+    val path = real(file)
+    monitors.getOrElseUpdate(path.getParent, new Object).synchronized(act(path))
+  }
 
   /** The lock of this process. None if it has ended, or its file was replaced or deleted. */
   private def mine(path: Path): Option[Held] = {
@@ -91,20 +98,18 @@ private[spark] object RunLocks {
     catch { case _: NoSuchFileException => None }
 
   private def lock(path: Path, holder: String, says: String): Boolean = {
+    val content = text(says).getBytes(UTF_8)
     val channel = FileChannel.open(path, StandardOpenOption.CREATE, StandardOpenOption.WRITE)
-    val lock = try Option(channel.tryLock()) catch {
-      case _: OverlappingFileLockException => None
-      case error: Throwable => channel.close(); throw error
-    }
-    lock match {
-      case Some(its) =>
-        val content = text(says).getBytes(UTF_8)
+    var taken = false
+    try Option(channel.tryLock()).foreach { its =>
         channel.truncate(0)
         channel.write(ByteBuffer.wrap(content))
         held.put(path, Held(holder, channel, its, inodeOf(path).getOrElse(0L), content))
-      case None => channel.close()
-    }
-    lock.isDefined
+        taken = true
+      }
+    catch { case _: OverlappingFileLockException => () }
+    finally if (!taken) channel.close() // else it would keep the lock from this process
+    taken
   }
 
   /** One process at a time opens or replaces the file. Throws IOException if another one stays at it. */

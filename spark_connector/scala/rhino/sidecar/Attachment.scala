@@ -26,7 +26,7 @@ private[rhino] object SidecarSession {
  * Keeps this JVM attached to its sidecar: a thread opens the Attach stream again whenever it ends. The end of the
  * stream frees this JVM's pins. `onFirst` runs once, on that thread, after the first session has begun.
  */
-private[sidecar] class Attachment(
+private[spark] class Attachment(
     channel: ManagedChannel, socket: String, client: String, settings: Settings, onFirst: () => Unit)
   extends Logging {
 
@@ -98,7 +98,10 @@ private[sidecar] class Attachment(
           publish(session)
           if (!firstDone) {
             firstDone = true
-            onFirst()
+            try onFirst()
+            catch { // the session lasts: its stream would stay open, with its pins, beside that of the next one
+              case NonFatal(error) => logWarning(s"Rhino sidecar on $socket: the first call has failed", error)
+            }
           }
         }
         lastFailure = "the sidecar has ended the session"

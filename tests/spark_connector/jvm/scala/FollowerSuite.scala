@@ -1,9 +1,6 @@
 package rhino.spark
 
-import java.util.UUID
-
 import rhino.spark.Plans.{exchange, scan, stateful}
-import rhino.spark.driver.FailurePauses
 import rhino.spark.settings.ClassNames
 import rhino.spark.wire.Schema.{Fields, Message}
 
@@ -276,21 +273,5 @@ class FollowerSuite extends Suite {
     val events = endOf(archived = true)
     expect(events.map(_.has("checkpoint")), Seq(true, false))
     expect(events.head.sub("checkpoint").long("batch_id"), 0L)
-  }
-
-  test("a query that failed is tried again after its pause, others at once") {
-    var nowMs = 0L
-    val pauses = new FailurePauses(() => nowMs * 1000000L)
-    val (bad, good) = (new FakeRun("bad"), new FakeRun("good"))
-    var tried = Seq.empty[UUID]
-    def attempt(run: FakeRun): Unit = pauses.attempt(run) {
-      tried :+= run.runId
-      if (run eq bad) throw new IllegalStateException("unreadable")
-    }
-    Seq(bad, good, bad, good).foreach(attempt)
-    expect(tried, Seq(bad.runId, good.runId, good.runId))
-    nowMs = 10000
-    attempt(bad)
-    expect(tried.last, bad.runId)
   }
 }

@@ -50,7 +50,8 @@ object Suite {
     new ExecutorListenerSuite, new SilentExecutorsSuite, new PartsSuite, new DivisionSuite, new SourceLagSuite,
     new LedgerSuite, new FactFilesSuite, new PlanCheckSuite, new TaskGroupSuite, new NodeWorkSuite, new IdleCheckSuite,
     new FollowerSuite, new TlsSuite, new RestartSuite, new StaticTableSuite, new MisplacedSuite, new ModificationSuite,
-    new JarSuite, new KeyCheckSuite, new PointNodesSuite, new PointFitSuite)
+    new JarSuite, new KeyCheckSuite, new PointNodesSuite, new PointFitSuite,
+    new ManagerStreamSuite, new AttachmentSuite, new RightsSuite, new PausesSuite)
 
   /** Prints a JSON object for each test, and at last one of what Python compares with its own. */
   def main(arguments: Array[String]): Unit = {
