@@ -39,7 +39,8 @@ CASES = {
     "RhinoPushBytesChanged": one("rhino_push_alarms_total", f'kind="tag",{HERE}', "0 0 1x20", "1x20"),
     "RhinoManagerDown": Case(
         {f'up{{job="rhino-manager",{HERE}}}': "0x20"},
-        {f'up{{job="rhino-manager",{HERE}}}': "0x20", 'up{job="rhino-manager",instance="b"}': "1x10 0 1x10"},  # a standby
+        # A standby has no metrics.
+        {f'up{{job="rhino-manager",{HERE}}}': "0x20", 'up{job="rhino-manager",instance="b"}': "1x10 0 1x10"},
         {"job": "rhino-manager", "instance": "a"},
     ),
     "RhinoWitnessSilent": one("rhino_witnesses", f'state="silent",{HERE}', "1x20", "0x10 1x4 0x5"),
