@@ -160,11 +160,11 @@ class Bucket:
             for one in page:
                 yield Object(one["path"], one["size"], one["last_modified"])
 
-    async def folders(self, prefix: str = "") -> builtins.list[str]:
-        """The names directly below a prefix that have objects below them."""
+    async def folders(self) -> builtins.list[str]:
+        """The first parts of the names that have more than one."""
         self.requests["list"] += 1
-        with self._named("list", prefix):
-            found = await self._obstore.list_with_delimiter_async(self._store, prefix or None)
+        with self._named("list", ""):
+            found = await self._obstore.list_with_delimiter_async(self._store)
         return sorted(one.rstrip("/").rpartition("/")[2] for one in found["common_prefixes"])
 
     async def delete(self, *names: str) -> None:

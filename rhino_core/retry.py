@@ -41,10 +41,6 @@ class Pauses:
         self._backoff = backoff
         self._next_s = backoff.first_s
 
-    @property
-    def next_s(self) -> float:
-        return min(self._next_s, self._backoff.longest_s)
-
     def reset(self) -> None:
         """An attempt has succeeded."""
         self._next_s = self._backoff.first_s

@@ -57,8 +57,7 @@ class LocalCluster:
     Ctrl-C. If this process is killed, a helper process ends the others. Sidecars call their node `sidecar_host`;
     "{host}" in it becomes Spark's name of the node. The processes know each other by a cluster key in `folder`, or by
     the key of RHINO_CLUSTER_KEY. While the cluster runs, this variable is set in this process, for its calls and
-    commands. With `secure=False` all connections are plain. `manager_failpoints` arms failpoints at every start of the
-    manager (`rhino_core.failpoints`), for tests.
+    commands. `manager_failpoints` arms failpoints at every start of the manager (`rhino_core.failpoints`), for tests.
     """
 
     def __init__(
@@ -67,7 +66,6 @@ class LocalCluster:
         *,
         workers: int = 3,
         rhino: bool = True,
-        secure: bool = True,
         shape: ClusterShape | None = None,
         network: Network | None = None,
         sidecar_host: str = "{host}",
@@ -82,7 +80,7 @@ class LocalCluster:
         self._sidecar_host = sidecar_host
         self._manager_failpoints = manager_failpoints
         self._rhino = rhino
-        self._security = ClusterSecurity(self.folder / "security") if rhino and secure else None
+        self._security = ClusterSecurity(self.folder / "security") if rhino else None
         self._master: spark_daemons.Master | None = None
         self._processes: list[Process] = []
         self._reaper: Reaper | None = None

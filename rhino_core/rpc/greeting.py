@@ -71,14 +71,14 @@ def ask(path: Path) -> bytes:
     return token_in(answer, where)
 
 
-def require_own(path: Path, user: int | None = None) -> None:
-    """Raises AccessDeniedError if another Unix user than `user` (by default, this process's) or root can put a socket
-    at `path`, or has done so. A missing path is no error.
+def require_own(path: Path) -> None:
+    """Raises AccessDeniedError if another Unix user than this process's or root can put a socket at `path`, or has done
+    so. A missing path is no error.
 
     The socket's folder must be closed to writers of other users and groups. The folders above may be open to them if
     they are sticky, as /tmp is: then nobody else can rename their content.
     """
-    mine = os.geteuid() if user is None else user
+    mine = os.geteuid()
     for place in (path, *path.parents):
         try:
             found = os.lstat(place) if place == path else os.stat(place)

@@ -40,15 +40,15 @@ def daemon_transport(settings: SidecarSettings | ManagerSettings) -> Transport:
     return PLAIN
 
 
-def client_transport(tls_dir: str, cluster_key: str, role: Role = Role.OPERATOR) -> Transport:
+def client_transport(tls_dir: str, cluster_key: str) -> Transport:
     """Returns the transport of a command or program. Both empty: plain. Raises InvalidSettingError.
 
-    With a cluster key, the identity is the Unix user, in this role.
+    With a cluster key, the identity is the Unix user, as an operator.
     """
     if tls_dir and cluster_key:
         raise InvalidSettingError(f"a folder with a certificate ({tls_dir}) or a cluster key ({cluster_key}), not both")
     if cluster_key:
-        return MutualTls(KeySource(Path(cluster_key), role, user_name()))
+        return MutualTls(KeySource(Path(cluster_key), Role.OPERATOR, user_name()))
     return MutualTls(FolderSource(Path(tls_dir))) if tls_dir else PLAIN
 
 

@@ -34,8 +34,7 @@ _Versions = dict[StoreVersion, ArchivedVersion]
 class Lists:
     """Manifests and lists of files. Simultaneous callers share one request, and its error."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._kept: dict[Hashable, _Kept] = {}  # the one used last is at the end
         self._reading: dict[Hashable, asyncio.Task[_Kept]] = {}
 
@@ -69,7 +68,7 @@ class Lists:
 
     async def _get(self, key: Hashable, read: Callable[[], Coroutine[Any, Any, _Kept]]) -> Any:
         kept = self._kept.pop(key, None)
-        if kept is None or kept.until < self._clock():
+        if kept is None or kept.until < time.monotonic():
             task = self._reading.get(key)
             if task is None:
                 task = self._reading[key] = asyncio.create_task(read(), name=f"archive: {key}")
@@ -82,7 +81,7 @@ class Lists:
 
     def _drop(self) -> None:
         """Drops what is old, and what has not been used for the longest time. Keeps the last one in any case."""
-        now, size_bytes = self._clock(), sum(kept.size_bytes for kept in self._kept.values())
+        now, size_bytes = time.monotonic(), sum(kept.size_bytes for kept in self._kept.values())
         for key, kept in list(self._kept.items())[:-1]:
             if kept.until < now or size_bytes > KEPT_BYTES:
                 size_bytes -= kept.size_bytes
@@ -92,12 +91,12 @@ class Lists:
         manifests = await manifests_of_batch(bucket, job, batch_id)
         parts = [part for manifest in manifests for part in manifest.parts]
         size_bytes = sum(32 * (len(part.packs) + len(part.groups)) for part in parts)
-        return _Kept(manifests, size_bytes, self._clock() + (KEPT_S if manifests else NEWS_S))
+        return _Kept(manifests, size_bytes, time.monotonic() + (KEPT_S if manifests else NEWS_S))
 
     async def _part(self, bucket: Bucket, job: str, part: Part) -> _Kept:
         versions = {one.version: one for one in await read_part(bucket, job, part)}
-        return _Kept(versions, part.place.size_bytes, self._clock() + KEPT_S)
+        return _Kept(versions, part.place.size_bytes, time.monotonic() + KEPT_S)
 
     async def _newest(self, bucket: Bucket, job: str) -> _Kept:
         newest = await newest_manifest(bucket, job)
-        return _Kept(None if newest is None else newest.batch_id, 0, self._clock() + NEWS_S)
+        return _Kept(None if newest is None else newest.batch_id, 0, time.monotonic() + NEWS_S)

@@ -28,23 +28,15 @@ MEMORY_BYTES = 2 * AHEAD_BYTES  # of all loads
 
 
 class Loader:
-    """`ArchivePort` of a `Preparer`. `url()`: of the archive; empty if there is none. `clock`: monotonic seconds."""
+    """`ArchivePort` of a `Preparer`. `url()`: of the archive; empty if there is none."""
 
-    def __init__(
-        self,
-        replication: Replication,
-        peers: Peers,
-        url: Callable[[], str],
-        statistics: Statistics,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, replication: Replication, peers: Peers, url: Callable[[], str], statistics: Statistics) -> None:
         self._replication = replication
         self._store = replication.store
         self._peers = peers
         self._url = url
         self._statistics = statistics
-        self._clock = clock
-        self._lists = Lists(clock)
+        self._lists = Lists()
         self._budget = Budget(MEMORY_BYTES)
         self._waiting: dict[GroupId, tuple[float, float]] = {}  # since when a version is unavailable, and asked last
 
@@ -67,7 +59,7 @@ class Loader:
 
     def _lasts(self, versions: Iterable[StoreVersion]) -> bool:
         """Whether tasks have been waiting for the groups of all these versions for LASTING_S."""
-        now = self._clock()
+        now = time.monotonic()
         self._waiting = {group: times for group, times in self._waiting.items() if times[1] > now - STALE_S}
         groups = {version.store.group for version in versions}
         for group in groups:
@@ -111,7 +103,7 @@ class Loader:
 
     async def _fetch(self, archive: Bucket, files: Sequence[ArchivedFile], reached: Reached) -> None:
         """Stores the files one after the other. Raises IntegrityError, with the packs, for wrong bytes."""
-        started, received_bytes = self._clock(), 0
+        started, received_bytes = time.monotonic(), 0
         job = files[0].entry.store.job
         reader = RangeReader(archive, job, (extent for file in files for extent in file.extents))
         with self._peers.turns.prepare():
@@ -124,7 +116,7 @@ class Loader:
                 finally:
                     await reader.close()
         extra = {"job": job, "files": len(files), "bytes": received_bytes}
-        log.info("loaded from the archive", extra={**extra, "duration_s": round(self._clock() - started, 3)})
+        log.info("loaded from the archive", extra={**extra, "duration_s": round(time.monotonic() - started, 3)})
 
     async def _received(self, archive: Bucket, file: ArchivedFile, copy: Copy) -> int:
         try:

@@ -318,11 +318,11 @@ class RecordOpener:
         return self._failure
 
 
-def initiator_session(ciphers: tuple[CipherState, CipherState], rekey_bytes: int = REKEY_BYTES) -> Session:
+def initiator_session(ciphers: tuple[CipherState, CipherState]) -> Session:
     """Both directions of the sender's end. `ciphers`: as a handshake splits."""
-    return Session(RecordSealer(ciphers[0], rekey_bytes), RecordOpener(ciphers[1], rekey_bytes))
+    return Session(RecordSealer(ciphers[0]), RecordOpener(ciphers[1]))
 
 
-def responder_session(ciphers: tuple[CipherState, CipherState], rekey_bytes: int = REKEY_BYTES) -> Session:
+def responder_session(ciphers: tuple[CipherState, CipherState]) -> Session:
     """Both directions of the receiver's end. `ciphers`: as a handshake splits."""
-    return Session(RecordSealer(ciphers[1], rekey_bytes), RecordOpener(ciphers[0], rekey_bytes))
+    return Session(RecordSealer(ciphers[1]), RecordOpener(ciphers[0]))
