@@ -141,6 +141,8 @@ class Scene:
     def _wait(self, what: str, limit_s: float, condition: Callable[[], bool]) -> None:
         until = time.monotonic() + limit_s
         while not condition():
+            self._cluster.revive_managers()
             if time.monotonic() > until:
+                self._cluster.check()
                 raise RunError(f"{what} did not come within {limit_s:g} s")
             time.sleep(POLL_S)

@@ -264,6 +264,10 @@ class LocalCluster:
         """Starts the killed manager again, or kills and starts the one that leads. If it is the only one, waits."""
         self._all_managers().restart()
 
+    def revive_managers(self) -> None:
+        """Starts managers again that have ended by themselves, as systemd does."""
+        self._all_managers().revive()
+
     # ---- internal
 
     @property

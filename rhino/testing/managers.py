@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import socket
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 
 from rhino.testing import rhino_daemons
 from rhino.testing.process import ClusterError, Process
@@ -13,11 +14,15 @@ Start = Callable[[int, str, bool], Process]
 
 
 def free_port(host: str) -> int:
-    """A port that nobody listens on at this moment."""
-    with closing(socket.socket()) as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody listens on at this moment, and that Linux gives to nobody by itself, as it does from 32768 on.
+
+    A standby listens later, and a killed sidecar again.
+    """
+    while True:
+        port = random.randrange(20_000, 32_768)
+        with closing(socket.socket()) as probe, suppress(OSError):
+            probe.bind((host, port))
+            return port
 
 
 class Managers:
@@ -75,6 +80,12 @@ class Managers:
         self._processes[index] = self._start(index, self._listen[index], False)
         if not self.several:
             self.wait()
+
+    def revive(self) -> None:
+        """Starts those again that have ended by themselves, as systemd does: a leader without a majority ends."""
+        for index, process in enumerate(self._processes):
+            if self.several and index != self._killed and not process.running:
+                self._processes[index] = self._start(index, self._listen[index], False)
 
     def may_have_ended(self, process: Process) -> bool:
         """Whether the process is a manager that was killed, or that does not lead any more, beside another one."""

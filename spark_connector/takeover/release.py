@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -99,7 +100,10 @@ def _copy_out(
     for entry in closure:
         target = checkpoint.store_folder(wanted.store) / entry.name
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.rhino.tmp")
-        shutil.copyfile(session.folder(wanted.store) / entry.name, temporary)
-        target.with_name(f".{target.name}.crc").unlink(missing_ok=True)
-        temporary.replace(target)
+        temporary = target.with_name(f".{uuid.uuid4()}.tmp")  # a name that nobody can foresee: it could be a link
+        try:
+            shutil.copyfile(session.folder(wanted.store) / entry.name, temporary)
+            target.with_name(f".{target.name}.crc").unlink(missing_ok=True)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
