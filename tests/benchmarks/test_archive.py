@@ -51,6 +51,7 @@ async def test_the_store_counts_what_arrives(monkeypatch: pytest.MonkeyPatch) ->
         assert store.seen() - before == Counter({"put": 1, "get": 1, "list": 1, "bytes": len(b"content")})
 
 
+@pytest.mark.nightly
 def test_a_small_run_counts_requests(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     sizes = ("--partitions", "4", "--workers", "2", "--seconds", "1")

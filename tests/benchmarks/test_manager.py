@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("transport", [[], pytest.param(["--insecure"], marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("transport", [[], ["--insecure"]])
 def test_a_manager_is_measured_through_its_steady_time_and_a_restart(tmp_path: Path, transport: list[str]) -> None:
     report = tmp_path / "report.json"
     options = ["--workers", "14", "--probes", "4", "--groups", "80", "--groups-of-a-query", "40"]

@@ -9,6 +9,7 @@ from tests.simulation import growth
 HOURS, MONTH_HOURS = 0.45, 30.0  # simulated; an hour is about a day of a real cluster
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_a_cluster_that_runs_for_long_remembers_no_more_in_the_end() -> None:
     soak = growth.run(0, HOURS * 3600.0)

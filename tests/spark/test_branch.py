@@ -128,6 +128,7 @@ def test_a_branch_at_the_batch_before_a_canary_goes_on_as_if_it_had_never_been(
         check(before, {})
 
 
+@pytest.mark.nightly
 def test_a_branch_on_rhino_of_a_query_on_rhino(cluster: LocalCluster, shared: SharedSession, tmp_path: Path) -> None:
     provider = {f"{STREAMING}.stateStore.providerClass": SPARK_PROVIDER}
     with shared.with_settings(SETTINGS | provider) as spark:

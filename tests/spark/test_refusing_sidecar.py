@@ -19,6 +19,7 @@ from rhino import rhino_checkpoint, rhino_conf
 from rhino.testing import LocalCluster
 from rhino.testing.session import open_session
 from spark_connector.conf import PROVIDER_CLASSES
+from tests.nightly import few
 from tests.spark.conftest import wait_for
 from tests.spark.proxy_sidecar import ProxySidecar
 from tests.spark.queries import QUERIES
@@ -134,7 +135,7 @@ def test_a_task_that_is_killed_while_it_loads_leaves_no_pin(local: Local, tmp_pa
         stopping.set()
 
 
-@pytest.mark.parametrize("way", PROVIDER_CLASSES)
+@pytest.mark.parametrize("way", few(PROVIDER_CLASSES))
 def test_a_version_that_is_nowhere_is_sparks_own_condition(local: Local, tmp_path: Path, way: str) -> None:
     local.spark.conf.set(PROVIDER, PROVIDER_CLASSES[way])
     locate = rhino_checkpoint if way == "checkpoint" else str

@@ -18,6 +18,7 @@ from rhino_core import failpoints
 from rhino_core.errors import RhinoError
 from tests.handover_manager.cluster import FakeDriver, FakeSidecar, eventually, until
 from tests.handover_manager.support.service import G0, JOB
+from tests.nightly import few
 
 pytestmark = pytest.mark.timeout(120)
 ROOT = Path(__file__).resolve().parents[3]
@@ -142,7 +143,7 @@ async def test_a_crash_while_the_user_takes_it_back(point: str, scene: Scene) ->
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("step", AFTER_THE_GRACE)
+@pytest.mark.parametrize("step", few(AFTER_THE_GRACE))
 async def test_a_crash_while_the_state_is_deleted(step: str, when: str, scene: Scene) -> None:
     await scene.start(SECOND_H, f"{step}.{when}=kill")
     await scene.run_query()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from query_evolution.replace.core import LOOK_S, Act, Answer, End, Me, Phase, Restart, Seen, Unchanged, decide
+from tests.nightly import few
 from tests.query_evolution.replace.world import Actor, World, explore, settle, story
 
 FORMER = Actor(Me(Phase.RUNNING), runs=True, at_work=True)
@@ -79,9 +80,10 @@ def test_a_confirmed_restart_is_never_taken_back(pair: Found) -> None:
     assert confirmed > 100
 
 
-def test_a_standby_takes_over_from_a_driver_that_hangs_and_is_not_disturbed_when_it_wakes() -> None:
+@pytest.mark.parametrize("standbys", few([1, 2]))
+def test_a_standby_takes_over_from_a_driver_that_hangs_and_is_not_disturbed_when_it_wakes(standbys: int) -> None:
     """A process without the right begins no batch, and at most one process has the right."""
-    found = explore(World((FORMER, SPARE, SPARE), right=0), anew=False, hangs=True)
+    found = explore(World((FORMER, *[SPARE] * standbys), right=0), anew=False, hangs=True)
     taken = woken = 0
     for world in found:
         able = [place for place in world.running if world.right == place]

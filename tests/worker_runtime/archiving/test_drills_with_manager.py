@@ -23,6 +23,7 @@ from rhino_archive.reading import newest_manifest
 from rhino_core.errors import UnavailableError
 from rhino_core.ids import StoreVersion
 from rhino_model.archives import Archive
+from tests.nightly import few
 from tests.rhino_archive.support.stores import BUCKET, SECRETS, s3, use
 from tests.worker_runtime.archiving.scene import (
     STORE,
@@ -39,7 +40,7 @@ from worker_runtime.verify import lz4_blocks
 needs_lz4 = pytest.mark.skipif(not lz4_blocks.available(), reason="lz4 and xxhash are not installed (extra: verify)")
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=few(["folder", "s3"]))
 def archive(request: pytest.FixtureRequest, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Of a manager in this process, and of sidecars that inherit its environment."""
     if request.param == "folder":

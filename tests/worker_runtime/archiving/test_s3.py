@@ -23,6 +23,7 @@ from rhino_archive.reading import manifest_names
 from rhino_archive.verifying import Verifier
 from rhino_core.ids import StoreVersion
 from tests.handover_manager.cluster import FakeDriver
+from tests.nightly import few
 from tests.rhino_archive.support.faulty import Answer, Fault, FaultyProxy, faulty
 from tests.rhino_archive.support.stores import BUCKET, SECRETS, s3, use
 from tests.worker_runtime.archiving.scene import OTHER, READY, SST, STORE, Scene, snapshot
@@ -129,7 +130,7 @@ async def test_a_sidecar_that_is_killed_at_each_step_of_an_upload(distant: Scene
     assert part.groups == (STORE.group, OTHER.group)
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", few(["after", "before"]))
 async def test_a_manager_that_is_killed_at_its_manifest(proxy: FaultyProxy, tmp_path: Path, when: str) -> None:
     """Between the last pack and the manifest, and before it knows that the manifest is there."""
     url = url_of(tmp_path)

@@ -295,6 +295,7 @@ async def test_a_restructured_job_has_the_state_under_another_operator_and_no_by
     assert (await restructure(a)).files == 3, "it may be repeated"
 
 
+@pytest.mark.nightly
 async def test_a_restructured_job_lives_on_when_the_former_one_is_forgotten(scene: Scene) -> None:
     a, b = await scene.cluster.start("a", "b")
     async with a.attach() as client:

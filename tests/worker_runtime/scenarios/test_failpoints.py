@@ -16,6 +16,7 @@ from rhino_core import failpoints
 from rhino_core.errors import UnavailableError
 from rhino_core.ids import Epoch, StoreId, StoreVersion, Version, parse_name
 from rhino_pb import sidecar_pb2
+from tests.nightly import few
 from tests.worker_runtime import cluster as cluster_module
 from tests.worker_runtime.checks import Acked, check_folder
 from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes, zip_bytes
@@ -193,7 +194,7 @@ async def test_writer_and_member_die_before_and_after_every_step(tmp_path: Path)
             tasks.create_task(chain(tmp_path / f"synced-{victim}", victim, SYNC, synced=True))
 
 
-@pytest.mark.parametrize("point", START)
+@pytest.mark.parametrize("point", few(START, 2))
 async def test_a_start_that_is_cut_is_done_again(point: str, tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(Cluster(tmp_path))

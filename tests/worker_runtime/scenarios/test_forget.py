@@ -132,6 +132,7 @@ async def test_a_query_that_is_taken_back_goes_on_with_its_state(cluster: Cluste
                 assert (await client.commit(STORE, version(3), b"3", lineage(3))).copies == 2
 
 
+@pytest.mark.nightly
 async def test_the_files_go_after_the_grace(cluster: Cluster, tmp_path: Path) -> None:
     settings = dataclasses.replace(settings_of(tmp_path), forget_grace_s=2.0)
     async with asyncio.timeout(120), manager(settings) as address:
@@ -278,6 +279,7 @@ async def test_a_running_job_is_not_forgotten_until_its_driver_says_that_it_has_
             await asyncio.to_thread(forget_job, address, "nobody", dry_run=True)
 
 
+@pytest.mark.nightly
 async def test_prepare_no_longer_waits_for_a_forgotten_worker(cluster: Cluster, tmp_path: Path) -> None:
     async with asyncio.timeout(120), manager(settings_of(tmp_path)) as address:
         cluster.address = address

@@ -15,6 +15,7 @@ from rhino.client.overview import fetch_overview
 from rhino_core import failpoints
 from rhino_core.folder import MARK
 from rhino_core.ids import Epoch, StoreId, Version
+from tests.nightly import few
 from tests.worker_runtime.cluster import Cluster, Process, changelog_bytes
 from tests.worker_runtime.support.manager_process import ManagerProcess
 
@@ -43,7 +44,7 @@ async def epochs(address: str) -> dict[str, Epoch]:
     return {str(group.group): group.epoch for group in overview.groups}
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", few(POINTS, 2))
 async def test_a_manager_that_dies_at_its_journal_goes_on(point: str, tmp_path: Path) -> None:
     first, second = StoreId("job", 0, 0, "default"), StoreId("job", 0, 1, "default")
     manager = ManagerProcess(tmp_path)

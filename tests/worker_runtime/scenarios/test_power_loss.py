@@ -13,6 +13,7 @@ import pytest
 
 from rhino_core.ids import StoreId, Version
 from rhino_pb import sidecar_pb2
+from tests.nightly import few
 from tests.worker_runtime import platter
 from tests.worker_runtime.checks import Acked, check_folder
 from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes, zip_bytes
@@ -90,7 +91,7 @@ class Writers:
             lose_power(process)
 
 
-@pytest.mark.parametrize("commits", [20, 60, 150])
+@pytest.mark.parametrize("commits", few([60, 20, 150]))
 async def test_synced_commits_survive_on_every_member(cluster: Cluster, commits: int) -> None:
     await start(cluster, "a", "b")
     a, b = cluster.sidecars.values()
