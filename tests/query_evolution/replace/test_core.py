@@ -142,6 +142,7 @@ def test_a_standby_never_runs_replaced_code() -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("start", "anew"), [(PAIR, True), (TRIO, False)], ids=["started anew", "three applications"])
 def test_no_two_run_the_query_at_once_in_longer_stories(start: World, anew: bool) -> None:
     """Two restarts. Takes a minute."""
