@@ -117,7 +117,9 @@ def run_support_bundle(manager: str, output: Path | None, logs: list[Path]) -> i
     for missing in bundle.missing:
         say(f"not there: {missing}", error=True)
     say(str(path))
-    return exit_codes.of_error(failure) if isinstance(failure, RhinoError) else exit_codes.OK
+    if failure is None:
+        return exit_codes.OK
+    return exit_codes.of_error(failure) if isinstance(failure, RhinoError) else exit_codes.FAILED
 
 
 def _json(value: object) -> str:
