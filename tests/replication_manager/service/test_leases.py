@@ -15,6 +15,8 @@ from rhino_core.version import PROTOCOL, check_protocol
 from rhino_pb import replication_pb2 as pb
 from tests.replication_manager.support.service import GROUP, Stub, manager, worker
 
+LEASE_S = 60.0  # none ends in these tests, however busy the machine is
+
 
 async def register(stub: Stub, name: str, process: str = "", protocol: int = PROTOCOL) -> bytes:
     request = pb.RegisterRequest(worker=worker(name), process_id=process or name, protocol=protocol)
@@ -40,7 +42,7 @@ async def state(stub: Stub, name: str) -> Any:
 
 
 async def test_a_farewell_in_anothers_name_is_refused(tmp_path: Path) -> None:
-    async with manager(tmp_path) as stub:
+    async with manager(tmp_path, lease_s=LEASE_S) as stub:
         lease, other = await register(stub, "a"), await register(stub, "b")
         assert len(lease) == 16
         assert lease != other
@@ -59,14 +61,14 @@ async def test_a_farewell_in_anothers_name_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_stream_is_of_one_worker(tmp_path: Path) -> None:
-    async with manager(tmp_path) as stub:
+    async with manager(tmp_path, lease_s=LEASE_S) as stub:
         leases = {name: await register(stub, name) for name in ("a", "b")}
         with pytest.raises(grpc.aio.AioRpcError, match="a heartbeat of 'b' in the stream of 'a'"):
             await beat(stub, a=leases["a"], b=leases["b"])
 
 
 async def test_watching_and_asking_take_the_lease_which_is_shown_to_nobody(tmp_path: Path) -> None:
-    async with manager(tmp_path) as stub:
+    async with manager(tmp_path, lease_s=LEASE_S) as stub:
         lease, _ = await register(stub, "a"), await register(stub, "b")
         for shown in (b"", b"x" * 16):
             with pytest.raises(grpc.aio.AioRpcError, match="registered by another process"):
@@ -89,7 +91,7 @@ async def test_watching_and_asking_take_the_lease_which_is_shown_to_nobody(tmp_p
 
 
 async def test_a_registration_voids_the_lease_before(tmp_path: Path) -> None:
-    async with manager(tmp_path) as stub:
+    async with manager(tmp_path, lease_s=LEASE_S) as stub:
         first, second = await register(stub, "a"), await register(stub, "a")
         with pytest.raises(grpc.aio.AioRpcError, match="or again since"):
             await beat(stub, a=first)
@@ -100,7 +102,7 @@ async def test_a_registration_voids_the_lease_before(tmp_path: Path) -> None:
 
 
 async def test_sidecars_one_version_apart_work(tmp_path: Path) -> None:
-    async with manager(tmp_path) as stub:
+    async with manager(tmp_path, lease_s=LEASE_S) as stub:
         await register(stub, "same")
         lease = await register(stub, "new", protocol=PROTOCOL + 1)
         assert await beat(stub, new=lease)
@@ -132,7 +134,7 @@ def test_leases() -> None:
 
 async def test_a_worker_watches_once(tmp_path: Path) -> None:
     """An older stream of it, which nobody has noticed to be broken, ends."""
-    async with manager(tmp_path) as stub:
+    async with manager(tmp_path, lease_s=LEASE_S) as stub:
         request = pb.WatchGroupsRequest(worker_id="a", incarnation="a/1", lease=await register(stub, "a"))
         first = stub.WatchGroups(request, timeout=20)
         assert (await first.read()).snapshot

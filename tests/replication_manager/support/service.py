@@ -22,18 +22,20 @@ GROUP = common_pb2.GroupId(job="job", operator=0, partition=1)
 
 
 @asynccontextmanager
-async def manager(folder: Path, *, bootstrap: bool = True) -> AsyncIterator[Stub]:
-    async with served(folder, bootstrap=bootstrap) as (stub, _):
+async def manager(folder: Path, *, bootstrap: bool = True, lease_s: float = 1.0) -> AsyncIterator[Stub]:
+    async with served(folder, bootstrap=bootstrap, lease_s=lease_s) as (stub, _):
         yield stub
 
 
 @asynccontextmanager
-async def served(folder: Path, *, bootstrap: bool = True) -> AsyncIterator[tuple[Stub, ReplicationService]]:
+async def served(
+    folder: Path, *, bootstrap: bool = True, lease_s: float = 1.0
+) -> AsyncIterator[tuple[Stub, ReplicationService]]:
     """With the object that the handover manager of the same process calls."""
     journal = Journal(folder, bootstrap=bootstrap)
     server = Server()
     service = ReplicationService(
-        journal, ManagerSettings(folder, "127.0.0.1:0", heartbeat_interval_s=0.05, lease_s=1.0, suspect_lease_s=0.2)
+        journal, ManagerSettings(folder, "127.0.0.1:0", heartbeat_interval_s=0.05, lease_s=lease_s, suspect_lease_s=0.2)
     )
     service.attach(server)
     port = server.bind("127.0.0.1:0")
