@@ -67,6 +67,15 @@ class Stage:
         )
         return self._own(process)
 
+    def begin(self) -> tuple[dict[str, Process], Process]:
+        """Three witnesses and a new leader, once all of them serve."""
+        sidecars = {name: self.sidecar(name) for name in "abc"}
+        leader = self.manager("m1", bootstrap=True)
+        wait_manager(leader)
+        for sidecar in sidecars.values():
+            wait_sidecar(sidecar)
+        return sidecars, leader
+
     def _own(self, process: Process) -> Process:
         self.processes.append(process)
         return process
@@ -90,11 +99,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 @pytest.mark.timeout(300)
 def test_a_standby_takes_over_and_knows_the_journal(stage: Stage) -> None:
-    sidecars = [stage.sidecar(name) for name in "abc"]
-    leader = stage.manager("m1", bootstrap=True)
-    wait_manager(leader)
-    for sidecar in sidecars:
-        wait_sidecar(sidecar)
+    _, leader = stage.begin()
     standby = stage.manager("m2")
     standby.wait_for("a standby", lambda: _logged(standby, "standby"), timeout_s=60)
     with HandoverClient(stage.address) as client:
@@ -129,15 +134,11 @@ def test_witnesses_begin_with_the_journal_of_a_manager_that_had_none(stage: Stag
 
 @pytest.mark.timeout(300)
 def test_a_manager_without_a_majority_stops(stage: Stage) -> None:
-    sidecars = [stage.sidecar(name) for name in "abc"]
-    leader = stage.manager("m1", bootstrap=True)
-    wait_manager(leader)
-    for sidecar in sidecars:
-        wait_sidecar(sidecar)
-    sidecars[0].kill()
+    sidecars, leader = stage.begin()
+    sidecars["a"].kill()
     with HandoverClient(stage.address) as client:  # two of three suffice
         client.drain("c")
-    sidecars[1].kill()
+    sidecars["b"].kill()
     leader.wait_for("its end", lambda: not leader.running or None, timeout_s=60)
     assert leader.returncode == exit_codes.UNREACHABLE
 
@@ -146,11 +147,7 @@ def test_a_manager_without_a_majority_stops(stage: Stage) -> None:
 @pytest.mark.timeout(300)
 def test_a_witness_with_a_new_disk_gets_the_journal(stage: Stage) -> None:
     """Then it counts: with one of the others it elects the next leader, which knows the journal."""
-    sidecars = {name: stage.sidecar(name) for name in "abc"}
-    leader = stage.manager("m1", bootstrap=True)
-    wait_manager(leader)
-    for sidecar in sidecars.values():
-        wait_sidecar(sidecar)
+    sidecars, leader = stage.begin()
     with HandoverClient(stage.address) as client:
         client.drain("a")
     sidecars["c"].kill()
@@ -171,11 +168,7 @@ def test_a_witness_with_a_new_disk_gets_the_journal(stage: Stage) -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_a_lost_majority_is_told_and_a_new_journal_begins_with_the_remaining_witness(stage: Stage) -> None:
-    sidecars = {name: stage.sidecar(name) for name in "abc"}
-    leader = stage.manager("m1", bootstrap=True)
-    wait_manager(leader)
-    for sidecar in sidecars.values():
-        wait_sidecar(sidecar)
+    sidecars, leader = stage.begin()
     leader.kill()
     for name in "ab":
         sidecars[name].kill()
