@@ -155,8 +155,9 @@ def test_a_standby_takes_over_from_a_driver_that_gives_no_sign(
     waiting.stop()
 
 
-def test_a_driver_that_hangs_on_this_machine_is_killed(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process has the lock, in the kernel's words, and no other one."""
+@pytest.fixture
+def owner(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
+    """The file of the right to run, and another process that has its lock in the kernel."""
     monkeypatch.setattr(module, "SILENT_MIN_S", 0.0)
     monkeypatch.setattr(run_locks, "is_locked", IS_LOCKED)
     path = RestartFolder(checkpoint).lock(RIGHT)
@@ -166,32 +167,37 @@ def test_a_driver_that_hangs_on_this_machine_is_killed(checkpoint: Path, monkeyp
     try:
         assert other.stdout is not None
         assert other.stdout.readline() == "locked\n"
-        for pid, host in ((other.pid + 1, socket.gethostname()), (other.pid, "far")):
-            path.write_text(json.dumps({"pid": pid, "host": host, "sign_s": 2}))
-            assert RestartFolder(checkpoint).owner_here() is None
-        path.write_text(json.dumps({"pid": other.pid, "host": socket.gethostname(), "sign_s": 2}))
-        assert RestartFolder(checkpoint).owner_here() == other.pid
-        os.kill(other.pid, signal.SIGSTOP)
-        locks[path] = cast("FakeDriver", object())
-        waiting, spare = supervised(checkpoint, Trial(silent_s=0.2), standby=True)
-        assert other.wait(60) == -signal.SIGKILL
-        assert not spare.runs
-        del locks[path]
-        wait_for(lambda: spare.runs)
-        waiting.stop()
+        yield path, other
     finally:
         other.kill()
         other.wait()
 
 
-def test_a_standby_that_has_just_taken_over_is_not_killed(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_hangs_on_this_machine_is_killed(
+    checkpoint: Path, owner: tuple[Path, subprocess.Popen[str]]
+) -> None:
+    """The process has the lock, in the kernel's words, and no other one."""
+    path, other = owner
+    for pid, host in ((other.pid + 1, socket.gethostname()), (other.pid, "far")):
+        path.write_text(json.dumps({"pid": pid, "host": host, "sign_s": 2}))
+        assert RestartFolder(checkpoint).owner_here() is None
+    path.write_text(json.dumps({"pid": other.pid, "host": socket.gethostname(), "sign_s": 2}))
+    assert RestartFolder(checkpoint).owner_here() == other.pid
+    os.kill(other.pid, signal.SIGSTOP)
+    locks[path] = cast("FakeDriver", object())
+    waiting, spare = supervised(checkpoint, Trial(silent_s=0.2), standby=True)
+    assert other.wait(60) == -signal.SIGKILL
+    assert not spare.runs
+    del locks[path]
+    wait_for(lambda: spare.runs)
+    waiting.stop()
+
+
+def test_a_standby_that_has_just_taken_over_is_not_killed(
+    checkpoint: Path, owner: tuple[Path, subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two standbys of one machine find the same silence."""
-    monkeypatch.setattr(module, "SILENT_MIN_S", 0.0)
-    monkeypatch.setattr(run_locks, "is_locked", IS_LOCKED)
-    path = RestartFolder(checkpoint).lock(RIGHT)
-    path.parent.mkdir()
-    path.touch()
-    other = subprocess.Popen([sys.executable, str(LOCKER), str(path)], stdout=subprocess.PIPE, text=True)
+    path, other = owner
     found: list[int | None] = []
     owner_here = RestartFolder.owner_here
 
@@ -201,19 +207,13 @@ def test_a_standby_that_has_just_taken_over_is_not_killed(checkpoint: Path, monk
         return found[-1]
 
     monkeypatch.setattr(RestartFolder, "owner_here", later)
-    try:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "locked\n"
-        path.write_text(json.dumps({"pid": other.pid, "host": socket.gethostname(), "sign_s": 2}))
-        locks[path] = cast("FakeDriver", object())
-        waiting, spare = supervised(checkpoint, Trial(silent_s=0.1), standby=True)
-        wait_for(lambda: len(found) > 2)
-        waiting.stop()
-        assert found[0] == other.pid
-        assert (other.poll(), spare.runs) == (None, False)
-    finally:
-        other.kill()
-        other.wait()
+    path.write_text(json.dumps({"pid": other.pid, "host": socket.gethostname(), "sign_s": 2}))
+    locks[path] = cast("FakeDriver", object())
+    waiting, spare = supervised(checkpoint, Trial(silent_s=0.1), standby=True)
+    wait_for(lambda: len(found) > 2)
+    waiting.stop()
+    assert found[0] == other.pid
+    assert (other.poll(), spare.runs) == (None, False)
 
 
 def test_nobody_takes_over_from_an_owner_that_never_gives_signs(
