@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import statistics
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from benchmarks.command import folder, main, show
 from examples.survive.losses import KINDS
 from examples.survive.scene import Scene, Story
 from rhino.testing.query_watch import RunError
+from rhino_core.errors import RhinoError
 from workloads.machine import machine
 
 
@@ -57,12 +59,16 @@ def summary_of(story: Story) -> dict[str, Any]:
 def _run() -> None:
     arguments = _arguments()
     console = Console(stderr=True)
-    with tempfile.TemporaryDirectory(prefix="rhino-losses-", dir=arguments.dir) as temporary:
-        work = Path(temporary).resolve()
+    work = Path(tempfile.mkdtemp(prefix="rhino-losses-", dir=arguments.dir)).resolve()
+    try:
         with burning(arguments.busy):
             story = Scene(work, arguments.rounds, arguments.pause_s, console.print, arguments.only).run()
+        rows = rows_of(story)
+    except RhinoError as error:
+        raise RunError(f"{error}; data and logs are in {work}") from error
+    shutil.rmtree(work)
     report: dict[str, Any] = {"command": " ".join(["python -m benchmarks.losses", *sys.argv[1:]]), "machine": machine()}
-    report |= {"losses": rows_of(story), "batches": [summary_of(story)]}
+    report |= {"losses": rows, "batches": [summary_of(story)]}
     for title in ("losses", "batches"):
         table = Table(*report[title][0], title=title)
         for row in report[title]:
