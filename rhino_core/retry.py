@@ -1,7 +1,7 @@
 """When to try again: the pauses between attempts, and the loops around them. All times are seconds.
 
-Calls that may fail for a while run on tenacity (`calls`, `calls_sync`, `until_resolved`). Sessions are opened again
-whenever they break. They take their pauses from a `Backoff`.
+Calls that may fail for a while run on tenacity (`calls_sync`, `until_resolved`). Sessions are opened again whenever
+they break. They take their pauses from a `Backoff`.
 """
 
 from __future__ import annotations
@@ -62,22 +62,12 @@ CATCH_UP = Backoff(0.05, 2.0)  # asking members and fetching from them
 LINK = Backoff(0.05, 1.0)  # push links to live workers
 
 
-def calls(retry_for_s: float) -> tenacity.AsyncRetrying:
-    """Runs a coroutine function again while it raises UnavailableError, for so long; once only if 0."""
-    return tenacity.AsyncRetrying(
-        retry=tenacity.retry_if_exception_type(UnavailableError),
-        wait=_CALL_WAIT,
-        stop=_stop(retry_for_s),
-        reraise=True,
-    )
-
-
 def calls_sync(retry_for_s: float) -> tenacity.Retrying:
-    """Like `calls`, for a blocking function."""
+    """Runs a blocking function again while it raises UnavailableError, for so long; once only if 0."""
     return tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(UnavailableError),
         wait=_CALL_WAIT,
-        stop=_stop(retry_for_s),
+        stop=tenacity.stop_after_delay(retry_for_s) if retry_for_s > 0 else tenacity.stop_after_attempt(1),
         reraise=True,
     )
 
@@ -90,7 +80,3 @@ def until_resolved() -> tenacity.AsyncRetrying:
         stop=tenacity.stop_after_delay(GROUP_FOR_S),
         reraise=True,
     )
-
-
-def _stop(retry_for_s: float) -> tenacity.stop.stop_base:
-    return tenacity.stop_after_delay(retry_for_s) if retry_for_s > 0 else tenacity.stop_after_attempt(1)

@@ -13,7 +13,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from rhino_core.ids import Worker
-from rhino_core.retry import calls, calls_sync
+from rhino_core.retry import calls_sync
 from rhino_core.rpc.gate import checked
 from rhino_core.rpc.status import error_of
 from rhino_core.security.identity import Role
@@ -159,24 +159,19 @@ def _admitted(reply: T, doing: str) -> T:
     return reply
 
 
-async def call(doing: str, attempt: Callable[[], Awaitable[T]], *, retry_for_s: float = 0.0) -> T:
-    """Awaits `attempt()`. Failures become RhinoErrors that name `doing`.
-
-    With `retry_for_s` > 0, UNAVAILABLE is retried with backoff for this time: use this for idempotent calls only. The
-    attempt itself must carry a deadline (timeout=...).
-    """
-
-    async def once() -> T:
-        try:
-            return _admitted(await attempt(), doing)
-        except grpc.RpcError as error:
-            raise error_of(error, doing) from error
-
-    return await calls(retry_for_s)(once)
+async def call(doing: str, attempt: Callable[[], Awaitable[T]]) -> T:
+    """Awaits `attempt()`, which must carry a deadline (timeout=...). Failures become RhinoErrors that name `doing`."""
+    try:
+        return _admitted(await attempt(), doing)
+    except grpc.RpcError as error:
+        raise error_of(error, doing) from error
 
 
 def call_sync(doing: str, attempt: Callable[[], T], *, retry_for_s: float = 0.0) -> T:
-    """Like `call`, but blocking."""
+    """Like `call`, but blocking.
+
+    With `retry_for_s` > 0, UNAVAILABLE is retried with backoff for this time: use this for idempotent calls only.
+    """
 
     def once() -> T:
         try:

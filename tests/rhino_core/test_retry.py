@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from rhino_core import retry
@@ -39,13 +37,12 @@ class Failing:
         return self()
 
 
-async def test_calls_are_made_again_while_the_other_end_is_unavailable() -> None:
-    assert await retry.calls(5)(Failing(UnavailableError("down"), 2).later) == 3
-    assert await asyncio.to_thread(retry.calls_sync(5), Failing(UnavailableError("down"), 2)) == 3
+def test_calls_are_made_again_while_the_other_end_is_unavailable() -> None:
+    assert retry.calls_sync(5)(Failing(UnavailableError("down"), 2)) == 3
     for error, for_s in ((UnavailableError("down"), 0), (InvalidRequestError("never right"), 5)):
         failing = Failing(error, 1)
         with pytest.raises(type(error)):
-            await retry.calls(for_s)(failing.later)
+            retry.calls_sync(for_s)(failing)
         assert failing.made == 1
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from rhino_core.errors import RhinoError
+from rhino_core.errors import RhinoError, UnavailableError
 from rhino_core.ids import GroupId
 from rhino_core.rpc.channel import aio_channel, call
 from rhino_core.rpc.convert import worker_to_pb
@@ -49,8 +49,15 @@ async def stream(
     request = peer_pb2.OpenPushRequest(sender=worker_to_pb(worker(sender)), lane=lane)
     async with aio_channel(address) as channel:
         stub = peer_pb2_grpc.PeerStub(channel)
-        # The manager's word on the sender may still be on its way.
-        reply = await call("open a stream", lambda: stub.OpenPush(request, timeout=10), retry_for_s=5.0)
+        ends_at = asyncio.get_running_loop().time() + 5.0
+        while True:  # the manager's word on the sender may still be on its way
+            try:
+                reply = await call("open a stream", lambda: stub.OpenPush(request, timeout=10))
+                break
+            except UnavailableError:
+                if asyncio.get_running_loop().time() > ends_at:
+                    raise
+            await asyncio.sleep(0.05)
     connection = Connection(await connect("127.0.0.1", reply.port, reply.token))
     try:
         yield connection, collect(connection)
