@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from dataclasses import dataclass
 
 from rhino_core.planning.state import MOVE_BYTES, State
 
@@ -16,13 +15,7 @@ LEAST_GAIN = 1e-9
 LEAST_PART = 0.02  # of a worker's overload that a step gains
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Joint moves of virtual nodes to workers, and their effects."""
-
-    moves: tuple[tuple[int, int], ...]
-    gain: float  # of overload
-    cost: float
+Step = tuple[tuple[int, int], ...]  # joint moves of virtual nodes to workers
 
 
 class Repair:
@@ -55,9 +48,9 @@ class Repair:
             if step is None:
                 continue
             self._budget -= 1
-            for node, target in step.moves:
+            for node, target in step:
                 state.put(node, target)
-            for changed in {worker, *(target for _, target in step.moves)}:
+            for changed in {worker, *(target for _, target in step)}:
                 heapq.heappush(heap, (-state.overload(changed), changed))
                 if changed in state.receives:
                     heapq.heappush(self._low, (state.height(changed), changed))
@@ -104,7 +97,7 @@ class Repair:
                 cost = max(state.cost(node, target) - home, 1.0)
                 if gain <= enough or gain / cost <= rank or not state.fits(node, target):
                     continue
-                best, rank = Step(((node, target),), gain, cost), gain / cost
+                best, rank = ((node, target),), gain / cost
         return best
 
     def _near(self, node: int, origin: int) -> list[int]:
@@ -139,7 +132,7 @@ class Repair:
                     cost = state.cost(node, target) + state.cost(other, origin)
                     cost -= state.cost(node, origin) + state.cost(other, target)
                     if best is None or gain / max(cost, 1.0) > rank:
-                        best, rank = Step(((node, target), (other, origin)), gain, cost), gain / max(cost, 1.0)
+                        best, rank = ((node, target), (other, origin)), gain / max(cost, 1.0)
         return best
 
     def _exchangeable(self, node: int, other: int, origin: int, target: int) -> bool:
