@@ -71,14 +71,8 @@ class Material:
         return [name.lower() for name in names.get_values_for_type(x509.DNSName)]
 
     def is_issued(self) -> bool:
-        """Whether one of the authorities has signed the certificate itself (not through others)."""
-        for authority in x509.load_pem_x509_certificates(self.authorities):
-            try:
-                self.leaf.verify_directly_issued_by(authority)
-            except (InvalidSignature, *UNREADABLE):
-                continue
-            return True
-        return False
+        """Whether one of the authorities has signed the certificate itself."""
+        return any(issued(self.leaf, one) for one in x509.load_pem_x509_certificates(self.authorities))
 
     def check(self) -> Material:
         """Returns itself. Raises InvalidSettingError if the parts do not belong together."""
@@ -100,6 +94,15 @@ class Material:
             raise InvalidSettingError("the private key is not that of the certificate")
         _ = self.identity
         return self
+
+
+def issued(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    """Whether the issuer has signed the certificate itself (not through others)."""
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (InvalidSignature, *UNREADABLE):
+        return False
+    return True
 
 
 def identity_of(certificate: x509.Certificate) -> Identity:
@@ -191,7 +194,7 @@ class Authority:
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-            .add_extension(_issuer_id(self.key), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
             .sign(self.key, hashes.SHA256())
         )
         return Material(self.certificate_pem, certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key))
@@ -233,10 +236,6 @@ def _builder(
 
 def _subject(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def _issuer_id(key: ec.EllipticCurvePrivateKey) -> x509.AuthorityKeyIdentifier:
-    return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
 
 
 def _host_name(host: str) -> x509.GeneralName:

@@ -10,12 +10,11 @@ import stat
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from rhino_core.errors import AlreadyThereError, InvalidSettingError, RhinoError
-from rhino_core.folder import FILE_MODE
+from rhino_core.folder import written
 from rhino_core.security.certificates import KEY_BYTES, Authority, Material
 from rhino_core.security.identity import Identity, Role
 
@@ -151,18 +150,14 @@ def new_cluster_key(file: Path) -> None:
 
     Raises AlreadyThereError if the file exists, and InvalidSettingError if it cannot be written.
     """
-    new = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with open(new, "xb", opener=partial(os.open, mode=FILE_MODE)) as out:
-            out.write(secrets.token_hex(KEY_BYTES).encode() + b"\n")
-        os.link(new, file)
+        with written(file.parent, secrets.token_hex(KEY_BYTES).encode() + b"\n") as new:
+            os.link(new, file)
     except FileExistsError:
         raise AlreadyThereError(f"cluster key {file}: it exists already; remove it to make another one") from None
     except OSError as error:
         raise InvalidSettingError(f"cluster key {file}: {error.strerror}") from None
-    finally:
-        new.unlink(missing_ok=True)
 
 
 def read_cluster_key(file: Path) -> bytes:

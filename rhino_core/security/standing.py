@@ -13,10 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 
 from rhino_core.errors import AccessDeniedError, InvalidRequestError, InvalidSettingError
-from rhino_core.security.certificates import UNREADABLE, Material
+from rhino_core.security.certificates import UNREADABLE, Material, issued
 from rhino_core.security.identity import Identity, one_identity
 from rhino_core.security.sources import MaterialSource
 
@@ -80,8 +79,8 @@ class Standing:
         except UNREADABLE as error:
             raise AccessDeniedError(f"the certificate of {caller} cannot be read: {error}") from None
         current, end = leaf, leaf.not_valid_after_utc
-        while not (issuers := [one for one in authorities if _issued(current, one)]):
-            issuer = next((one for one in others if _issued(current, one)), None)
+        while not (issuers := [one for one in authorities if issued(current, one)]):
+            issuer = next((one for one in others if issued(current, one)), None)
             if issuer is None:
                 raise AccessDeniedError(
                     f"the certificate of {caller} is not from an authority that counts now: see ca.crt"
@@ -89,14 +88,6 @@ class Standing:
             others.remove(issuer)
             current, end = issuer, min(end, issuer.not_valid_after_utc)
         return min(end, max(one.not_valid_after_utc for one in issuers))
-
-
-def _issued(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(issuer)
-    except (InvalidSignature, *UNREADABLE):
-        return False
-    return True
 
 
 class RefusedNames:
