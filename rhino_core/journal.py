@@ -40,7 +40,6 @@ class Acknowledged:
 
     def __init__(self, path: Path) -> None:
         """Creates the file if necessary. Raises OSError."""
-        self.path = path
         new = not path.exists()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         if new:

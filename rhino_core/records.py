@@ -141,14 +141,10 @@ def known_value(kind: type[E], value: object, what: str, otherwise: E | None = N
     try:
         return kind(value)
     except ValueError:
+        found = str(value)[:80]
         if otherwise is None:
-            raise unknown_value(what, value) from None
-    log.warning("a newer Rhino wrote what is unknown here", extra={"record": what, "value": str(value)[:80]})
+            raise PreconditionError(
+                f"{what} is {found!r}: a newer version of Rhino wrote that; start that version, or a later one"
+            ) from None
+    log.warning("a newer Rhino wrote what is unknown here", extra={"record": what, "value": found})
     return otherwise
-
-
-def unknown_value(what: str, value: object) -> PreconditionError:
-    known = str(value)[:80]
-    return PreconditionError(
-        f"{what} is {known!r}: a newer version of Rhino wrote that; start that version, or a later one"
-    )

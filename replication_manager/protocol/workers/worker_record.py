@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from rhino_core.ids import NO_EPOCH, DiskState, Epoch, GroupId, StoreVersion, Worker
+from rhino_core.ids import DiskState, Epoch, GroupId, StoreVersion, Worker
 
 
 class WorkerState(enum.Enum):
@@ -50,7 +50,6 @@ class WorkerRecord:
     free_bytes: int = 0
     resident_bytes_max: int = 0
     replicated_bytes: int = 0
-    highest_epoch: Epoch = NO_EPOCH
     reports: dict[GroupId, Report] = field(default_factory=dict)
     lags: tuple[Lag, ...] = ()  # of the workers it sends to
     disk: DiskState = DiskState.OK  # a worker that is not OK joins no further groups
