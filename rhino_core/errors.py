@@ -1,24 +1,4 @@
-"""The exception tree of Rhino. `rhino_core.rpc.status` maps it to gRPC status codes and back.
-
-::
-
-    RhinoError
-    ├── LocalProtocolError      our own bug: a state machine was driven against its contract
-    ├── RemoteProtocolError     the other side's bug: a message that the protocol does not allow
-    ├── InvalidSettingError     a setting has a wrong name, type or value
-    ├── InvalidRequestError     a call has malformed arguments
-    ├── UnknownError            a job, virtual node, worker, handover or file does not exist
-    ├── AlreadyThereError       the requested state already exists, or the name is taken
-    ├── ConflictError           the request overlaps with an operation in progress
-    ├── PreconditionError       the request is valid, but not in the present state
-    │   └── TooFewWorkersError  fewer live workers than the replication factor needs
-    ├── AccessDeniedError       the caller is not who it must be for this call
-    ├── UnavailableError        a process cannot be reached, or does not answer in time
-    │   └── CopiesTimeoutError  too few members confirmed a version, and nothing moved any more
-    ├── NoSpaceError            the disk is full or nearly full
-    └── IntegrityError          stored or received bytes do not match their checksum
-        └── LostError           every worker that may have a version has answered, and none has it
-"""
+"""The exception tree of Rhino. `rhino_core.rpc.status` maps it to gRPC status codes and back."""
 
 from __future__ import annotations
 
