@@ -74,10 +74,6 @@ class Decision(Record):
     finished_ms: int = 0
     times: int = 1
 
-    def is_like(self, other: Decision) -> bool:
-        """Whether both say the same."""
-        return self.outcome is other.outcome
-
 
 @dataclass(frozen=True, slots=True)
 class Decisions:

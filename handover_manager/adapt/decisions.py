@@ -26,7 +26,7 @@ class DecisionTable:
     def add(self, decision: Decision) -> list[Effect]:
         """Adds a decision and sets its number. Writes nothing while a decision to do nothing is repeated."""
         former = self._all.get(self._newest[decision.job].number) if decision.job in self._newest else None
-        if former is not None and decision.is_like(former) and not decision.handover_id:
+        if former is not None and decision.outcome is former.outcome and not decision.handover_id:
             same = dataclasses.replace(
                 decision,
                 number=former.number,

@@ -16,8 +16,9 @@ from handover_manager.adapt.windows import Window, forecast, imbalance, node_loa
 from handover_manager.plan.situation import Situation
 from rhino_core.errors import RhinoError
 from rhino_core.ids import VirtualNode
+from rhino_core.text import count
 from rhino_model.decisions import Outcome
-from rhino_model.handovers import Move, Plan
+from rhino_model.handovers import Plan
 
 COPY_COST = 0.1  # seconds that a second of copying costs: it takes disk and network from batches
 BATCH_S = 1.0  # assumed for a query whose batches nobody has timed
@@ -80,40 +81,29 @@ def _judge_plan(query: Situated, policy: Policy, goal: Goal) -> Verdict:
 
 
 def _judged(query: Situated, policy: Policy, goal: Goal, plan: Plan) -> Verdict:
-    """The verdict about one plan, whatever the budget is."""
-    plan, base = query.predict(plan), goal.verdict(Outcome.NOTHING_BETTER, "")
-    found = dataclasses.replace(base, planned=imbalance(goal.expected(plan)), cost_s=_cost_s(plan, query))
-    return _by_time(query, policy, goal, found, plan)
+    """Whether a plan saves more time than it costs, whatever the budget is."""
+    plan, before, after = query.predict(plan), goal.expected(), goal.expected(plan)
+    cost_s, gain_s = _cost_s(plan, query), _gain_s(max(before.values()), max(after.values()), query, policy)
+    why = f"within {policy.horizon_s:.0f} s it would save {gain_s:.1f} s and cost {cost_s:.1f} s"
+    base = goal.verdict(Outcome.NOT_WORTH, why)
+    found = dataclasses.replace(base, planned=imbalance(after), gain_s=gain_s, cost_s=cost_s)
+    if gain_s <= cost_s:
+        return found
+    what = f"the imbalance of time from {found.expected:.2f} to {found.planned:.2f}"
+    why = f"{count(len(plan.moves), 'move')} would lower {what}"
+    return dataclasses.replace(found, outcome=Outcome.WOULD_MOVE, why=why, plan=plan)
 
 
 def _part(query: Situated, policy: Policy, goal: Goal, whole: Verdict) -> Verdict:
     """The part of a plan within the budget, if it is worth while."""
     assert whole.plan is not None
-    left, count, size = query.left, len(whole.plan.moves), whole.plan.bytes_to_move
+    left, moves, size = query.left, len(whole.plan.moves), whole.plan.bytes_to_move
     part = part_of(whole.plan, goal, left)
     found = _judged(query, policy, goal, part) if part is not None and goal.gains(part) else None
     if found is not None and found.outcome is Outcome.WOULD_MOVE:
-        return dataclasses.replace(found, why=f"{found.why}; for all {count} moves the hour has too little left")
-    why = f"{count} moves with {size} bytes: this hour has {left.moves} moves and {left.bytes} bytes left"
+        return dataclasses.replace(found, why=f"{found.why}; for all {moves} moves the hour has too little left")
+    why = f"{moves} moves with {size} bytes: this hour has {left.moves} moves and {left.bytes} bytes left"
     return dataclasses.replace(whole, outcome=Outcome.OVER_BUDGET, why=why)
-
-
-def _by_time(query: Situated, policy: Policy, goal: Goal, found: Verdict, plan: Plan) -> Verdict:
-    """Whether the plan saves more time than it costs."""
-    cost_s = found.cost_s
-    assert cost_s is not None
-    gain_s = _gain_s(max(goal.expected().values()), max(goal.expected(plan).values()), query, policy)
-    found = dataclasses.replace(found, gain_s=gain_s)
-    if gain_s <= cost_s:
-        why = f"within {policy.horizon_s:.0f} s it would save {gain_s:.1f} s and cost {cost_s:.1f} s"
-        return dataclasses.replace(found, outcome=Outcome.NOT_WORTH, why=why)
-    return _would_move(found, plan)
-
-
-def _would_move(found: Verdict, plan: Plan) -> Verdict:
-    what = f"the imbalance of time from {found.expected:.2f} to {found.planned:.2f}"
-    why = f"{_count(plan.moves)} would lower {what}"
-    return dataclasses.replace(found, outcome=Outcome.WOULD_MOVE, why=why, plan=plan)
 
 
 def _moving_on(query: Situated, policy: Policy) -> dict[VirtualNode, frozenset[str]]:
@@ -132,12 +122,11 @@ def _wanted(query: Situated, situation: Situation, goal: Goal) -> tuple[VirtualN
 def _nothing_better(base: Verdict, goal: Goal, wanted: Collection[VirtualNode]) -> Verdict:
     """No possible move is of use. `wanted`: virtual nodes with a useful move that have to stay."""
     if wanted:
-        which = f"{len(wanted)} virtual node{'s' if len(wanted) > 1 else ''}"
-        why = f"{which} would move, but moved a short time ago"
+        why = f"{count(len(wanted), 'virtual node')} would move, but moved a short time ago"
         return dataclasses.replace(base, outcome=Outcome.COOLING_DOWN, why=why)
     hot = f": {', '.join(base.hot)} alone exceed a worker's share" if base.hot else ""
     why = f"no plan lowers the peak of time by {goal.least_fall:.2f}{hot}"
-    return dataclasses.replace(base, outcome=Outcome.NOTHING_BETTER, why=why)
+    return dataclasses.replace(base, why=why)
 
 
 def _gain_s(peak_s: float, after_s: float, query: Situated, policy: Policy) -> float:
@@ -160,7 +149,3 @@ def _cost_s(plan: Plan, query: Situated) -> float:
         pause_s = query.interval_s or BATCH_S
     copying_s = [step.prediction.prepare_s or 0.0 for step in plan.steps]
     return pause_s + COPY_COST * sum(copying_s)
-
-
-def _count(moves: Sequence[Move]) -> str:
-    return f"{len(moves)} move{'s' if len(moves) > 1 else ''}"

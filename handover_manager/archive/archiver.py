@@ -250,7 +250,8 @@ class Archiver:
                         return ev.PartUploaded(effect.job, effect.round, worker.worker_id, part, refused, requests)
                     last = checked(reply, doing)
             except TimeoutError:
-                return self._failed(effect, f"it has been silent for {SILENT_S:.0f} s")
+                text = f"worker {worker.worker_id}: it has been silent for {SILENT_S:.0f} s"
+                return ev.UploadFailed(effect.job, effect.round, worker.worker_id, text)
             except grpc.aio.AioRpcError as error:
                 raise error_of(error, doing) from error
             finally:
@@ -262,10 +263,6 @@ class Archiver:
                     reads=used.reads + last.reads,
                     uploaded_bytes=used.uploaded_bytes + last.uploaded_bytes,
                 )
-
-    def _failed(self, effect: ev.Upload, why: str) -> ev.UploadFailed:
-        worker = effect.worker.worker_id
-        return ev.UploadFailed(effect.job, effect.round, worker, f"worker {worker}: {why}")
 
 
 def _shown(job: str, query: ArchivedQuery, names: Mapping[str, str], now: float) -> ArchivedView:

@@ -65,10 +65,10 @@ def _figures(handover: DrivenHandover) -> pb.HandoverFigures:
     )
 
 
-def handover_view(handover: DrivenHandover) -> Handover:
+def handover_to_pb(handover: DrivenHandover) -> pb.HandoverStatus:
     """The handover as users see it."""
     total_s = handover.total_s
-    return Handover(
+    shown = Handover(
         handover_id=handover.handover_id,
         phase=handover.phase,
         plan=handover.plan,
@@ -84,10 +84,7 @@ def handover_view(handover: DrivenHandover) -> Handover:
         measured=None if total_s is None else Measured(total_s, handover.pause_s, handover.error),
         by=handover.by,
     )
-
-
-def handover_to_pb(handover: DrivenHandover) -> pb.HandoverStatus:
-    return encode(pb.HandoverStatus, handover_view(handover))
+    return encode(pb.HandoverStatus, shown)
 
 
 def job_to_pb(job: Job, view: ClusterView, wanted: Wanted = UNKNOWN) -> pb.JobStatus:
@@ -127,13 +124,8 @@ def job_to_pb(job: Job, view: ClusterView, wanted: Wanted = UNKNOWN) -> pb.JobSt
 
 def set_activity(message: pb.JobStatus, job: Job, executors: int | None, now: float) -> None:
     """Sets how long the query has done nothing. Leaves out what is not known."""
-    for name, value in (
-        ("batch_ago_s", job.quiet_s(now)),
-        ("batch_interval_s", job.measurements.batch_s),
-        ("executors", executors),
-    ):
-        if value is not None:
-            setattr(message, name, value)
+    ago_s, interval_s = job.quiet_s(now), job.measurements.batch_s
+    message.MergeFrom(pb.JobStatus(batch_ago_s=ago_s, batch_interval_s=interval_s, executors=executors))
 
 
 def with_deletions(jobs: Iterable[pb.JobStatus], deletions: Iterable[Deletion], now: float) -> list[pb.JobStatus]:

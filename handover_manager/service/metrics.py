@@ -114,7 +114,7 @@ class HandoverMetrics(Collector):
         yield GaugeMetricFamily(
             "rhino_under_replicated_virtual_nodes",
             "Virtual nodes of which some state has fewer than replication factor + 1 whole copies on reachable workers",
-            self._under_replicated(),
+            sum(map(self._short_nodes, self._core.jobs.all())),
         )
         yield CounterMetricFamily(
             "rhino_locality_misses",
@@ -213,9 +213,6 @@ class HandoverMetrics(Collector):
 
     def _state_bytes(self, job: Job) -> int:
         return self._refresh(job).state_bytes
-
-    def _under_replicated(self) -> int:
-        return sum(map(self._short_nodes, self._core.jobs.all()))
 
     def _count_misses(self) -> int:
         """Misses of all jobs since the start. The total never falls, although jobs may be forgotten."""

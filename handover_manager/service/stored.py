@@ -42,9 +42,12 @@ def persist(journal: Journal, effects: Iterable[ev.Effect]) -> None:
     newest = {effect.key: effect.record for effect in effects if isinstance(effect, ev.Persist)}
     records = {key: record for key, record in newest.items() if record is not None}
     gone = newest.keys() - records.keys()
-    before_write(records.values(), gone)
+    points = _points(records.values(), gone)
+    for point in points:
+        hit(f"{point}.before")
     journal.write({key: encode(record) for key, record in records.items()}, gone)
-    after_write(records.values(), gone)
+    for point in points:
+        hit(f"{point}.after")
 
 
 def restore(
@@ -106,18 +109,6 @@ _ORDER = (
     *("handover.intent", "handover.marker", "handover.confirm", "handover.settled", "handover.end"),
     *("forget.record", "forget.due", "forget.end"),
 )
-
-
-def before_write(records: Iterable[Record], gone: Iterable[str]) -> None:
-    """Call it with the records and the deleted keys of one write, before the write."""
-    for point in _points(records, gone):
-        hit(f"{point}.before")
-
-
-def after_write(records: Iterable[Record], gone: Iterable[str]) -> None:
-    """Call it with the records and the deleted keys of one write, once they are on disk."""
-    for point in _points(records, gone):
-        hit(f"{point}.after")
 
 
 def _points(records: Iterable[Record], gone: Iterable[str]) -> list[str]:
