@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from handover_manager.archive.events import Drill, DrillEnded, DrillFailed, Outcome
-from handover_manager.view import ClusterView, GroupSeen
+from handover_manager.view import ClusterView
 from rhino_core.ids import GroupId, StoreVersion, Worker
 
 RETRY_S = 2.0  # pause after a drill that could not run; it doubles, up to the usual one
@@ -63,7 +63,7 @@ class Drills:
         self._newest[job] = self._number
         batch = batches[job]
         group = self._chosen({version.store.group for version in batch.versions})
-        worker = self._worker(view, group)
+        worker = holder(view, group, self._number)
         if worker is None:
             self._again(f"no reachable worker holds a whole copy of {group}", now)
             return []
@@ -76,13 +76,6 @@ class Drills:
         failed = groups & self.failures.keys()
         again = failed and weight(self._number)[0] % 2
         return min(failed if again else groups, key=lambda group: weight(self._number, group))
-
-    def _worker(self, view: ClusterView, group: GroupId) -> Worker | None:
-        """A whole member. The owner last: its tasks need its disk and processor."""
-        seen = view.groups.get(group)
-        found = able(view, seen) if seen is not None else []
-        owner = seen.owner if seen is not None else ""
-        return min(found, key=lambda w: (w.worker_id == owner, weight(self._number, group, w.worker_id)), default=None)
 
     def ended(self, event: DrillEnded, batches: Mapping[str, ArchivedBatch], now: float) -> list[DrillFailed]:
         drill = self._running
@@ -118,9 +111,14 @@ class Drills:
         self.failures = {group: error for group, error in self.failures.items() if group.job != job}
 
 
-def able(view: ClusterView, seen: GroupSeen) -> list[Worker]:
-    """The reachable whole members of a group."""
-    return [m.worker for m in seen.group.members if m.whole and view.reachable(m.worker.worker_id)]
+def holder(view: ClusterView, group: GroupId, *draw: int, but: Collection[str] = ()) -> Worker | None:
+    """A reachable whole member by rendezvous hashing, the owner last: its tasks need its disk and processor."""
+    seen = view.groups.get(group)
+    if seen is None:
+        return None
+    whole = (member.worker for member in seen.group.members if member.whole)
+    found = [w for w in whole if view.reachable(w.worker_id) and w.worker_id not in but]
+    return min(found, key=lambda w: (w.worker_id == seen.owner, weight(*draw, group, w.worker_id)), default=None)
 
 
 def weight(*parts: object) -> bytes:

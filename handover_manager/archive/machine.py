@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from handover_manager.archive.drills import ArchivedBatch, Drills, able, weight
+from handover_manager.archive.drills import ArchivedBatch, Drills, holder
 from handover_manager.archive.events import (
     ArchiveWanted,
     BatchKnown,
@@ -268,7 +268,7 @@ class ArchiveMachine:
         assert around is not None
         chosen: dict[str, tuple[Worker, list[GroupId]]] = {}
         for group in sorted(around.left):
-            worker = self._uploader(group, around.tried.get(group, set()))
+            worker = holder(self._view, group, but=around.tried.get(group, ()))
             if worker is None:
                 error = around.errors[-1] if around.errors else f"no reachable worker holds a whole copy of {group}"
                 query.round = None
@@ -285,14 +285,6 @@ class ArchiveMachine:
             basis = tuple(replace(part, packs=()) for part in around.basis if not {*groups}.isdisjoint(part.groups))
             effects.append(Upload(around.batch.job, around.number, worker, versions, basis))
         return effects
-
-    def _uploader(self, group: GroupId, tried: set[str]) -> Worker | None:
-        """A whole member by rendezvous hashing, the owner last: its tasks need its disk and processor."""
-        seen = self._view.groups.get(group)
-        if seen is None:
-            return None
-        found = [w for w in able(self._view, seen) if w.worker_id not in tried]
-        return min(found, key=lambda w: (w.worker_id == seen.owner, weight(group, w.worker_id)), default=None)
 
     def _answered(self, event: PartUploaded | UploadFailed, now: float) -> list[Effect]:
         query = self._in_round(event.job, event.round)
