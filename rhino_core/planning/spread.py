@@ -14,17 +14,6 @@ class Place(NamedTuple):
     rack: str = ""
 
 
-class Closeness(NamedTuple):
-    """How close a place is to others, the most important first. Less is better, so tuples compare.
-
-    `zone` and `rack`: 0 in another one than all others, 1 unknown, 2 in the same one as some other.
-    """
-
-    host: bool
-    zone: int
-    rack: int
-
-
 class Spread:
     """The places of some workers. An unknown zone may equal any other worker's zone, so a known other one is better."""
 
@@ -40,18 +29,17 @@ class Spread:
         self._zones.add(place.zone)
         self._racks.add((place.zone, place.rack))
 
-    def closeness(self, place: Place) -> Closeness:
-        """Closeness of the place to the added ones."""
-        host, rest = divmod(self.rank(place), 9)
-        return Closeness(bool(host), *divmod(rest, 3))
-
     def rank(self, place: Place) -> int:
-        """Orders places as `closeness` does. It is faster: each choice among 1000 workers asks for all of them."""
+        """How close the place is to the added ones: by host, then by zone, then by rack. Less is better.
+
+        Zone and rack count 0 in another one than all others, 1 if unknown, 2 in the same one as some other. A number,
+        as each choice among 1000 workers asks for all of them.
+        """
         zone = 1 if not place.zone else 2 if place.zone in self._zones else 0
         rack = 1 if not place.rack else 2 if (place.zone, place.rack) in self._racks else 0
         return (place.host in self._hosts) * 9 + zone * 3 + rack
 
 
-def closest(places: Sequence[Place]) -> Sequence[Closeness]:
-    """For each place how close it is to all of the others."""
-    return [Spread([*places[:i], *places[i + 1 :]]).closeness(place) for i, place in enumerate(places)]
+def closest(places: Sequence[Place]) -> Sequence[int]:
+    """For each place how close it is to all of the others, as `Spread.rank`."""
+    return [Spread([*places[:i], *places[i + 1 :]]).rank(place) for i, place in enumerate(places)]
