@@ -29,7 +29,7 @@ from replication_manager.protocol.placement.lagging import LagCap, Laggards
 from replication_manager.protocol.placement.placing import Placing
 from replication_manager.protocol.workers.bootstrap import Bootstrap
 from replication_manager.protocol.workers.membership import LeaseTimes, Membership
-from rhino_core.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreId, StoreVersion, Version, Worker
+from rhino_core.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreVersion, Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class ReplicationMachine:
         self.returned = Returned()
         bootstrap = Bootstrap(fresh=restored.fresh)
         # how groups change
-        self._table = table = GroupTable(restored.groups)
+        self.table = table = GroupTable(restored.groups)
         self.membership.reporting.follow(table.resize)
         self.impaired = Impaired(self.membership, table)
         self.laggards = Laggards(lag_cap or LagCap(), self.membership, table, now)
@@ -193,11 +193,11 @@ class ReplicationMachine:
 
     def member_of(self, worker_id: str) -> Collection[GroupId]:
         """Groups with the worker as a member."""
-        return self._table.of_worker(worker_id)
+        return self.table.of_worker(worker_id)
 
     def owned_by(self, worker_id: str) -> int:
         """How many groups the worker owns."""
-        return self._table.owned[worker_id]
+        return self.table.owned[worker_id]
 
     def may_use(self, group: GroupId, worker_id: str) -> bool:
         """Whether the worker may send and fetch files of the group.
@@ -225,15 +225,11 @@ class ReplicationMachine:
 
     def of_job(self, job: str) -> Collection[GroupId]:
         """Groups of the job."""
-        return self._table.of_job(job)
+        return self.table.of_job(job)
 
     def floors_of(self, group: GroupId) -> list[StoreVersion]:
         """The floors of all stores of the group."""
         return self.logged.floors_of(group)
-
-    @property
-    def floors(self) -> Mapping[StoreId, Version]:
-        return self.logged.floors
 
     @property
     def forgotten(self) -> Mapping[str, Epoch]:
@@ -255,12 +251,4 @@ class ReplicationMachine:
 
     def members(self) -> Collection[str]:
         """Ids of the members of all groups. A live view."""
-        return self._table.members()
-
-    def sizes(self) -> Mapping[GroupId, int]:
-        """Bytes of each group: the most that any present worker stores of it."""
-        return self.membership.reporting.sizes
-
-    def load_bytes(self, worker_id: str) -> int:
-        """Bytes of the groups with the worker as a member. An empty group counts as `GROUP_BYTES_MIN`."""
-        return self._table.load_bytes[worker_id]
+        return self.table.members()

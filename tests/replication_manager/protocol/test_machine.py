@@ -220,7 +220,7 @@ def test_floors_only_rise() -> None:
     manager = Manager("ab")
     assert ev.PersistFloor(written(5)) in manager.do(ev.BatchPublished("job", 9, (written(9),), (written(5),)))
     assert manager.do(ev.BatchPublished("job", 9, (written(9),), (written(4),))) == []
-    assert manager.machine.floors[STORE].version == 5
+    assert manager.machine.logged.floors[STORE].version == 5
 
 
 OTHER = StoreVersion(StoreId("job-b", 0, 0, "default"), written(4).version)
@@ -242,4 +242,4 @@ def test_a_floor_that_cannot_be_is_refused(logged: tuple[StoreVersion, ...], flo
     manager.do(ev.BatchPublished("job", 4, (written(5),), (written(2),)))
     with pytest.raises(InvalidRequestError):
         manager.do(ev.BatchPublished("job", 8, logged, floors))
-    assert manager.machine.floors == {STORE: written(2).version}
+    assert manager.machine.logged.floors == {STORE: written(2).version}

@@ -272,4 +272,4 @@ def test_floors_survive_restarts() -> None:
     manager.do(ev.BatchPublished("job", 9, (written(9),), (written(5),)))
     manager.restart()
     assert manager.do(ev.BatchPublished("job", 9, (written(9),), (written(4),))) == []
-    assert manager.machine.floors[STORE].version == 5
+    assert manager.machine.logged.floors[STORE].version == 5

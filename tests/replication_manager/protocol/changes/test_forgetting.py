@@ -47,7 +47,7 @@ def test_nobody_makes_a_forgotten_job_anew_also_after_a_restart() -> None:
         with pytest.raises(PreconditionError, match=r"forgotten.*new checkpoint"):
             manager.resolve("a")
         assert manager.do(ev.BatchPublished("job", 9, (written(9),), (written(8),))) == []
-        assert STORE not in manager.machine.floors
+        assert STORE not in manager.machine.logged.floors
         manager.restart()
         manager.register("a", Report(GROUP, Epoch(1, 1), True, 10, stored_files=3))
         manager.register("b")
