@@ -1,27 +1,101 @@
-"""Journal records of the replication manager: workers, groups, floors, fences and draining marks."""
+"""Journal records of the replication manager: mostly the protobuf messages of the wire."""
 
 from __future__ import annotations
 
+import logging
 import secrets
-from collections.abc import Iterable
-from typing import Any, assert_never
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, assert_never
+
+from google.protobuf.message import DecodeError, Message
 
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.machine import ReplicationMachine, Restored
 from replication_manager.protocol.placement.lagging import LagCap
 from replication_manager.protocol.workers.membership import LeaseTimes
-from replication_manager.service.records import (
-    DRAINING,
-    FLOORS,
-    FORGOTTEN,
-    GROUPS,
-    WORKERS,
-    load_draining,
-    load_fences,
-)
-from rhino_core.ids import PROCESS_BITS
+from rhino_core.epochs import is_possible
+from rhino_core.errors import InvalidRequestError
+from rhino_core.ids import PROCESS_BITS, Epoch, ReplicaGroup, StoreVersion, Worker, is_safe
 from rhino_core.journal import Journal
+from rhino_core.records import decode
+from rhino_core.rpc import convert, gate
 from rhino_core.settings import ManagerSettings
+from rhino_pb import common_pb2
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+FORGOTTEN = "replication/forgotten/"  # jobs with their fences
+DRAINING = "replication/draining/"  # workers
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRecords(Generic[T]):
+    """The records of one kind under their prefix."""
+
+    prefix: str
+    message: type[Message]
+    to_message: Callable[[T], Message]
+    of_message: Callable[[Any], T]
+
+    def key(self, name: object) -> str:
+        return f"{self.prefix}{name}"
+
+    def encode(self, value: T) -> bytes:
+        return self.to_message(value).SerializeToString()
+
+    def load(self, journal: Journal) -> list[T]:
+        """All values, without fields known only to a newer version.
+
+        Unreadable records, and those refused by the gate, are left out: no sidecar accepts them.
+        """
+        found = []
+        for key, data in journal.items(self.prefix):
+            message = self.message()
+            try:
+                message.ParseFromString(data)
+                if isinstance(message, common_pb2.ReplicaGroup) and not is_possible(convert.epoch_of(message.epoch)):
+                    message.ClearField("epoch")  # the members report theirs, and the group is renewed beyond these
+                gate.check(message)
+                if isinstance(message, common_pb2.ReplicaGroup):
+                    _check_members(message)
+            except (DecodeError, TypeError, InvalidRequestError) as error:
+                log.error("a record of the journal is left out", extra={"key": key[:200], "error": str(error)})
+            else:
+                found.append(self.of_message(message))
+        return found
+
+
+WORKERS: MessageRecords[Worker] = MessageRecords(
+    "replication/worker/", common_pb2.Worker, convert.labelled_worker_to_pb, convert.worker_of
+)
+GROUPS: MessageRecords[ReplicaGroup] = MessageRecords(
+    "replication/group/", common_pb2.ReplicaGroup, convert.replica_group_to_pb, convert.replica_group_of
+)
+FLOORS: MessageRecords[StoreVersion] = MessageRecords(
+    "replication/floor/", common_pb2.StoreVersion, convert.store_version_to_pb, convert.store_version_of
+)
+
+
+def _check_members(group: common_pb2.ReplicaGroup) -> None:
+    """Raises InvalidRequestError for a group without an owner, or with a worker twice."""
+    workers = [member.worker.worker_id for member in group.members]
+    if not workers or len(set(workers)) < len(workers):
+        raise InvalidRequestError(f"members of the group: {workers}: must be one worker or more, and each of them once")
+
+
+def load_draining(journal: Journal) -> list[str]:
+    return [name for key, _ in journal.items(DRAINING) if is_safe(name := key.removeprefix(DRAINING))]
+
+
+def load_fences(journal: Journal) -> dict[str, Epoch]:
+    """Fences by forgotten job.
+
+    An impossible fence is replaced: sidecars refuse it, and no epoch could ever exceed it.
+    """
+    fences = {key.removeprefix(FORGOTTEN): decode(Epoch, value, key) for key, value in journal.items(FORGOTTEN)}
+    newest = Epoch(journal.generation, 0)
+    return {job: fence if is_possible(fence) else newest for job, fence in fences.items() if is_safe(job)}
 
 
 def persist(journal: Journal, effects: Iterable[ev.Effect]) -> None:

@@ -16,7 +16,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from handover_manager.service import stored as handover_records
 from replication_manager.protocol import events
-from replication_manager.service import records, stored
+from replication_manager.service import stored
 from rhino_core import ids, metrics
 from rhino_core.epochs import issued_ceiling
 from rhino_core.errors import RhinoError
@@ -173,7 +173,7 @@ def manager_records(data: bytes, folder: Path) -> None:
         core = stored.restore(Journalled(values), MANAGER, now=0.0)
         core.handle(events.Tick(), now=1000.0)  # when all leases have ended
         for group in core.groups.values():
-            records.GROUPS.encode(group)
+            stored.GROUPS.encode(group)
 
 
 class Journalled(Journal):

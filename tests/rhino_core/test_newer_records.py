@@ -15,7 +15,7 @@ from handover_manager.queries.records import record_of_job
 from handover_manager.service.stored import restore
 from replication_manager.protocol import events as ev
 from replication_manager.service import stored
-from replication_manager.service.records import GROUPS
+from replication_manager.service.stored import GROUPS
 from rhino_core.errors import PreconditionError
 from rhino_core.ids import (
     NO_EPOCH,

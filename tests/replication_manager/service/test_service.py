@@ -18,8 +18,8 @@ import pytest
 
 from replication_manager.protocol import events as ev
 from replication_manager.service import stored, watchers
-from replication_manager.service.records import FLOORS, FORGOTTEN, GROUPS, WORKERS
 from replication_manager.service.service import ReplicationService
+from replication_manager.service.stored import FLOORS, FORGOTTEN, GROUPS, WORKERS
 from rhino_core import ids
 from rhino_core.epochs import generation_ceiling
 from rhino_core.errors import UnavailableError
