@@ -15,8 +15,7 @@ from rhino_core.errors import ConflictError, NoSpaceError, PreconditionError, Un
 from rhino_core.ids import VirtualNode
 from rhino_core.planning.goals import Goals
 from rhino_core.planning.model import Model, Site
-from rhino_core.planning.plan import Hot
-from rhino_core.planning.propose import propose
+from rhino_core.planning.propose import Hot, propose
 from rhino_model.handovers import HotNode
 from rhino_model.intents import Adapt, Drain, Intent, Rebalance, ScaleIn, ScaleOut, Weight
 

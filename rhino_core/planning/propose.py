@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import NamedTuple
+
 from rhino_core.errors import PreconditionError
+from rhino_core.ids import VirtualNode
 from rhino_core.planning.fill import place_leavers, spread_hot
 from rhino_core.planning.goals import Goals
 from rhino_core.planning.model import Model
-from rhino_core.planning.plan import Hot, Move, Plan
 from rhino_core.planning.repair import Repair
 from rhino_core.planning.state import State
 
 STEPS_PER_NODE = 2  # most steps of repair for each virtual node on a worker that is beyond a band
+
+
+class Move(NamedTuple):
+    """One virtual node gets another worker. `why`: the reason for this worker, for people."""
+
+    node: VirtualNode
+    origin: str
+    target: str
+    why: str
+
+
+class Hot(NamedTuple):
+    """A virtual node heavier than a worker's share. `worker`: where it is after the plan. `shares`: of its load."""
+
+    node: VirtualNode
+    worker: str
+    load: float
+    shares: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Moves in the order of the virtual nodes, and the virtual nodes that no move can balance."""
+
+    moves: tuple[Move, ...]
+    hot: tuple[Hot, ...] = ()
 
 
 def propose(model: Model, goals: Goals) -> Plan:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from replication_manager.protocol.events import BatchPublished
 from replication_manager.protocol.workers.worker_record import WorkerRecord
@@ -33,13 +32,6 @@ class GroupLog:
     streak: int = 0
     counted: int = 0
     owner: str = ""
-
-
-class Streak(NamedTuple):
-    """The writer of the newest counted batches and their number in a row. The writer is "" if there is none."""
-
-    writer: str
-    length: int
 
 
 def check_published(event: BatchPublished) -> None:
@@ -119,10 +111,10 @@ class LoggedVersions:
     def newest_by_store(self, group: GroupId) -> dict[StoreId, Version]:
         return {newest.store: newest.version for newest in self.newest(group)}
 
-    def streak(self, group: GroupId) -> Streak:
-        """The writer of the newest counted batches of the group, and how many it wrote in a row."""
+    def streak(self, group: GroupId) -> tuple[str, int]:
+        """The writer of the newest counted batches of the group ("": none), and how many it wrote in a row."""
         log = self._groups.get(group)
-        return Streak(log.writer, log.streak) if log is not None else Streak("", 0)
+        return (log.writer, log.streak) if log is not None else ("", 0)
 
     def count(self, group: GroupId, records: Iterable[WorkerRecord], owner: str) -> bool:
         """Counts the newest logged batch of the group once. Returns whether there was one to count.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rhino_core.ids import VirtualNode
 from rhino_core.planning.goals import Goals, Weight
 from rhino_core.planning.model import Model, Site
-from rhino_core.planning.plan import Plan
+from rhino_core.planning.propose import Plan
 
 
 def node(number: int) -> VirtualNode:
