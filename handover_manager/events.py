@@ -201,10 +201,7 @@ class WorkerForgotten:
 
 @dataclass(frozen=True, slots=True)
 class ForgetRequested:
-    """The user forgets a job, given by its id or unique name. Its state is deleted after `grace_s`; 0: at once.
-
-    `by`: the user's identity; empty: not known.
-    """
+    """The user forgets a job, given by its id or unique name. Its state is deleted after `grace_s`; 0: at once."""
 
     job: str
     grace_s: float

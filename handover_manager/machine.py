@@ -65,7 +65,8 @@ class Journalled(NamedTuple):
 class HandoverCore:
     """Plans and drives handovers, and keeps the map of desired workers of every job.
 
-    `started` is the monotonic start time of this process. `wall_offset_s` is wall clock minus monotonic time.
+    `started` is the monotonic start time of this process. `wall_offset_s` is wall clock minus monotonic time,
+    for the times shown to people.
     """
 
     def __init__(

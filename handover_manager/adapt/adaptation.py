@@ -61,10 +61,7 @@ class Parts(NamedTuple):
 
 
 class Adaptation:
-    """The adaptation of all queries. Methods return effects, to be executed in order.
-
-    `wall_offset_s` is wall clock minus monotonic time. `started`: now.
-    """
+    """The adaptation of all queries. Methods return effects, to be executed in order. `started`: now."""
 
     def __init__(
         self,

@@ -22,10 +22,7 @@ from rhino_model.strategy import MAX_TRANSFERS
 
 
 class Execution:
-    """Drives the open handovers of the table. Methods return effects, to be executed in order.
-
-    `wall_offset_s` is wall clock minus monotonic time, for the times shown to people.
-    """
+    """Drives the open handovers of the table. Methods return effects, to be executed in order."""
 
     def __init__(self, jobs: Jobs, handovers: Handovers, wall_offset_s: float) -> None:
         self._jobs = jobs
@@ -162,10 +159,7 @@ class Execution:
         return effects
 
     def query_idle(self, job: str, view: ClusterView, now: float) -> list[Effect]:
-        """Confirms steps of an idle query.
-
-        No batch of it runs, and the next one will use the driver's map with the marker.
-        """
+        """Confirms steps of an idle query."""
         effects: list[Effect] = []
         for handover in self._handovers.active():
             step = handover.current

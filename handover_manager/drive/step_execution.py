@@ -20,10 +20,7 @@ RETRIED: tuple[type[RhinoError], ...] = (UnavailableError, PreconditionError, Al
 
 
 class StepExecution:
-    """Methods change the step and return effects other than journalling. The caller journals every change of phase.
-
-    `wall_offset_s` is wall clock minus monotonic time, for the times shown to people.
-    """
+    """Methods change the step and return effects other than journalling. The caller journals every change of phase."""
 
     def __init__(self, jobs: Jobs, wall_offset_s: float) -> None:
         self._jobs = jobs

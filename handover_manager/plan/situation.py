@@ -18,8 +18,7 @@ class Situation:
     `running` has the virtual nodes in a running handover, `arriving` the targets of running handovers; both with the
     handover's id. `work` comes from drivers' reports; plans by rows or time need it. A rebalance and adaptation leave
     `pinned` virtual nodes in place. None moves to a worker `barred` for it, unless people name that worker, or no
-    other one has room. `holdings`: kept from former
-    plans, so this one reads only the changes.
+    other one has room. `holdings`: kept from former plans, so this one reads only the changes.
     """
 
     nodes: Mapping[VirtualNode, tuple[int, ...]]

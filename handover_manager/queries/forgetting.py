@@ -71,10 +71,7 @@ def deletion_of_record(record: DeletionRecord, now: float) -> Deletion:
 
 
 class Deletions:
-    """The table of forgotten jobs. Methods return effects, to be executed in order.
-
-    `wall_offset_s` is wall clock minus monotonic time, for the times shown to people.
-    """
+    """The table of forgotten jobs. Methods return effects, to be executed in order."""
 
     def __init__(self, wall_offset_s: float, restored: Iterable[Deletion] = ()) -> None:
         self._offset_s = wall_offset_s

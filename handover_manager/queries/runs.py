@@ -29,10 +29,7 @@ from rhino_core.errors import InvalidRequestError, PreconditionError, UnknownErr
 
 
 class Runs:
-    """The runs of all jobs: one driver at a time. Methods return effects, to be executed in order.
-
-    `wall_offset_s` is wall clock minus monotonic time, for the times shown to people.
-    """
+    """The runs of all jobs: one driver at a time. Methods return effects, to be executed in order."""
 
     def __init__(self, jobs: Jobs, wall_offset_s: float) -> None:
         self._jobs = jobs

@@ -13,8 +13,7 @@ from rhino_pb import handover_pb2 as pb
 class Session:
     """A driver's session. A newer map of a job replaces an unsent one.
 
-    `token` is known to this driver only. `replaced`: the
-    driver has a newer session, so this one must end.
+    `token` is known to this driver only. `replaced`: the driver has a newer session, so this one must end.
     """
 
     def __init__(self, number: int, hello: pb.DriverHello, token: str, principal: str = "") -> None:

@@ -72,7 +72,6 @@ class Runtime:
         self._runner: Runner[ev.Event, ev.Effect] = Runner(self.core, self, ev.Tick)
 
     async def run(self) -> None:
-        """Expires leases until cancelled. Raises the error that broke the journal: the process must then end."""
         await self._runner.run()
 
     def subscribe(self, listener: Listener) -> None:

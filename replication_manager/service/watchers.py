@@ -73,7 +73,6 @@ class Watcher:
         self._due.set()
 
     def reported(self, worker_id: str, groups: Iterable[GroupId]) -> None:
-        """A worker has reported its files of these groups."""
         self._wake(self._pending.reported(worker_id, groups))
 
     def group_changed(self, group: ReplicaGroup) -> None:

@@ -136,9 +136,8 @@ def shortened(
     present: Callable[[Worker], bool],
     place: Callable[[Worker], Place],
 ) -> Members:
-    """The owner and the members in `surplus`, cut to r secondaries.
+    """The owner and the members in `surplus`, cut to r secondaries in the order of `owned_by`.
 
-    Members that are not whole leave first, then those with the `place` closest to others, then the end of the chain.
     Unchanged until all staying members are whole and present: no copy is given up before theirs exist. Members outside
     `surplus`, such as the target of a handover, are not considered. Draining members leave by `without_draining`.
     """
