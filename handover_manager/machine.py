@@ -99,15 +99,10 @@ class HandoverCore:
         )
         self.view = ClusterView()
         self._settled_at = started + SETTLE_S
-        self._seen_at = started  # time of the newest view: everything due by then is done
+        self.seen_at = started  # time of the newest view: everything due by then is done
         self._again_at = started  # see AGAIN_S
         self._seen: set[str] = set()  # workers that have been reachable since the start
         self._lost_until = 0.0  # until then a driver that was lost may come back
-
-    @property
-    def seen_at(self) -> float:
-        """Monotonic time of the newest view."""
-        return self._seen_at
 
     def plan(self, request: Request, *, now: float) -> Plan:
         """Checks, plans and predicts; changes nothing. Raises the errors documented at HandoverRequest."""
@@ -282,8 +277,8 @@ class HandoverCore:
             *self._runs.deadlines(),
             *self._execution.deadlines(),
         ]
-        times += [*self.deletions.deadlines(), *([self._seen_at + SLICE_PAUSE_S] if self.jobs.behind else [])]
-        return min((at for at in times if at > self._seen_at), default=None)
+        times += [*self.deletions.deadlines(), *([self.seen_at + SLICE_PAUSE_S] if self.jobs.behind else [])]
+        return min((at for at in times if at > self.seen_at), default=None)
 
     def check_invariants(self) -> None:
         self.jobs.check_invariants()
@@ -292,7 +287,7 @@ class HandoverCore:
 
     def _observe(self, view: ClusterView, now: float) -> list[ev.Effect]:
         """Does everything possible with the view, and everything due."""
-        self.view, self._seen_at = self._presume(view, now), now
+        self.view, self.seen_at = self._presume(view, now), now
         seen = [*self._execution.observe(self.view, now), *self.jobs.refresh(self.view), *self._runs.expire(now)]
         if now >= self._settled_at:
             seen += self._forget_temporary(now)

@@ -67,7 +67,7 @@ class Runner(Generic[EventT, EffectT]):
         self._ports = ports
         self._tick = tick
         self._events: deque[EventT] = deque()
-        self._open = False  # events may be handled: `run` is active, and nothing has failed
+        self.open = False  # whether events are handled: `run` is active, and nothing has failed
         self._handling = False
         self._failed: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -75,18 +75,13 @@ class Runner(Generic[EventT, EffectT]):
         self._due_at = 0.0  # when it should fire: later than the deadline after a late tick
         self._arm_due = False
 
-    @property
-    def open(self) -> bool:
-        """Whether events are handled: `run` is active, and nothing has failed."""
-        return self._open
-
     def handle(self, event: EventT) -> None:
         """Handles the event now. All its effects are persisted and published when the method returns.
 
         Call it from the loop's thread only. Raises the core's error, the error of a failure, and UnavailableError when
         the runner is not open.
         """
-        if not self._open:
+        if not self.open:
             raise UnavailableError("this process is starting or stopping: try again")
         if self._handling:
             raise LocalProtocolError(f"{event}: an effect of another event is being published: post it instead")
@@ -99,24 +94,24 @@ class Runner(Generic[EventT, EffectT]):
         Earlier posted events come first. Call it from the loop's thread only. The core must not refuse posted events.
         """
         self._events.extend(events)
-        while self._open and not self._handling and self._events:
+        while self.open and not self._handling and self._events:
             try:
                 self._handle(self._events.popleft())
             except Exception as error:
                 self._fail(error)
-        if self._open and not self._handling and not self._arm_due:  # one call per turn of the event loop
+        if self.open and not self._handling and not self._arm_due:  # one call per turn of the event loop
             self._arm_due = True
             asyncio.get_running_loop().call_soon(self._arm)
 
     async def run(self) -> None:
         """Runs until cancelled. Raises the error of a failure, so run it in a TaskGroup."""
         self._failed = asyncio.get_running_loop().create_future()
-        self._open = True
+        self.open = True
         self.post()
         try:
             await self._failed
         finally:
-            self._open = False
+            self.open = False
             self._disarm()
 
     def _handle(self, event: EventT) -> None:
@@ -134,7 +129,7 @@ class Runner(Generic[EventT, EffectT]):
             self._handling = False
 
     def _fail(self, error: Exception) -> None:
-        self._open = False
+        self.open = False
         assert self._failed is not None
         if not self._failed.done():
             self._failed.set_exception(error)
@@ -142,7 +137,7 @@ class Runner(Generic[EventT, EffectT]):
     def _arm(self) -> None:
         self._arm_due = False
         deadline = self._machine.next_deadline()
-        if not self._open or deadline == self._timer_at:
+        if not self.open or deadline == self._timer_at:
             return
         self._disarm()
         if deadline is not None:

@@ -99,12 +99,8 @@ class MutualTls:
         self._standing = Standing(source, refused)
         self._used = source.current()
         self._edition = 1
-        self._identity = self._used.identity
+        self.identity = self._used.identity
         self._clusters = self._used.clusters
-
-    @property
-    def identity(self) -> Identity:
-        return self._identity
 
     @property
     def edition(self) -> int:
