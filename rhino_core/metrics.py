@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from functools import partial
 
 from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -107,11 +108,7 @@ async def exporting(
     """
     closed = Counter() if closed is None else closed
     CommonMetrics(registry, health, closed)
-
-    def pages(path: bytes, refusal: Callable[[], str]) -> Page:
-        return page(registry, health, path, refusal)
-
-    async with serving("metrics", host, port, pages, closed, https) as bound:
+    async with serving("metrics", host, port, partial(page, registry, health), closed, https) as bound:
         yield bound
 
 
