@@ -44,7 +44,6 @@ class Https(Protocol):
 
     def refusal(self, certificate: Certificate, peer: str) -> str:
         """Why a caller with this certificate may not read it. Empty: it may. `peer`: its address."""
-        ...
 
 
 def health_page(health: Health, path: bytes) -> Page:

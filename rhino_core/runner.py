@@ -29,15 +29,12 @@ class Machine(Protocol[HandledT, ReturnedT]):
 
         Raises LocalProtocolError when it is driven against its contract.
         """
-        ...
 
     def next_deadline(self) -> float | None:
         """Returns the monotonic time (seconds) of the core's next Tick event, or None."""
-        ...
 
     def check_invariants(self) -> None:
         """Raises AssertionError when the core's own state is inconsistent. Tests call it after every event."""
-        ...
 
 
 class Ports(Protocol[WantedT]):
@@ -45,11 +42,9 @@ class Ports(Protocol[WantedT]):
 
     def persist(self, effects: Sequence[WantedT]) -> None:
         """Writes the records of one event, atomically. They are durable on return."""
-        ...
 
     def publish(self, effect: WantedT) -> None:
         """Carries out one effect. The records of its event are durable. May post events, but not handle them."""
-        ...
 
 
 class Runner(Generic[EventT, EffectT]):

@@ -19,11 +19,9 @@ class Traces(Protocol):
 
     def begin(self, trace: str, key: str, name: str, *, parent: str = "", **facts: str | int) -> None:
         """Begins a span, unless it is open. `parent`: the key of a span of any process; empty: the trace begins."""
-        ...
 
     def end(self, trace: str, key: str, *, error: str = "", **facts: str | int) -> None:
         """Ends a span. Does nothing if it is not open."""
-        ...
 
 
 @contextlib.asynccontextmanager

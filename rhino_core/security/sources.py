@@ -31,7 +31,6 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 class MaterialSource(Protocol):
     def current(self) -> Material:
         """The certificate to use for a new connection: the same object as long as it is unchanged."""
-        ...
 
 
 class FolderSource:

@@ -36,33 +36,27 @@ class Transport(Protocol):
     @property
     def identity(self) -> Identity | None:
         """The identity of this process; None: it has no certificate."""
-        ...
 
     @property
     def edition(self) -> int:
         """A number for the certificate of new channels. It changes with this certificate."""
-        ...
 
     def channel(self, address: str, expected: Expected, options: Options) -> grpc.aio.Channel:
         """A channel to "host:port". Its calls fail with UNAVAILABLE if another process answers there."""
-        ...
 
     def sync_channel(self, address: str, expected: Expected, options: Options) -> grpc.Channel: ...
 
     def listen(self, server: grpc.aio.Server, address: str) -> int:
         """Binds "host:port" and returns the port. Raises RuntimeError."""
-        ...
 
     def caller(self, context: Context) -> Identity | None:
         """The caller. None: unknown, so everybody may call everything. Raises AccessDeniedError."""
-        ...
 
     def later_check(self, context: Context) -> Callable[[], None] | None:
         """Looks at the caller's certificate again, also after the call. It raises AccessDeniedError.
 
         None: there is no certificate.
         """
-        ...
 
 
 class Plain:
