@@ -9,7 +9,6 @@ from handover_manager.adapt.budget import Left
 from handover_manager.adapt.goal import Goal
 from handover_manager.plan.planner import make_plan
 from handover_manager.plan.situation import Situation
-from handover_manager.plan.work import Work
 from rhino_core.errors import AlreadyThereError
 from rhino_core.ids import VirtualNode
 from rhino_model.handovers import Move, Plan, PlannedStep
@@ -23,11 +22,6 @@ def best_plan(job: str, situation: Situation, goal: Goal) -> Plan | None:
     except AlreadyThereError:
         return None
     return plan if goal.gains(plan) else None
-
-
-def work_of(goal: Goal) -> dict[VirtualNode, Work]:
-    """The expected task time of each virtual node: the basis of plans."""
-    return {node: Work(None, seconds) for node, seconds in goal.loads.items()}
 
 
 def part_of(plan: Plan, goal: Goal, left: Left) -> Plan | None:

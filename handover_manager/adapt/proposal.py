@@ -10,10 +10,11 @@ from statistics import median
 from handover_manager.adapt.budget import Left
 from handover_manager.adapt.cool_downs import CoolDown
 from handover_manager.adapt.goal import Goal, Verdict
-from handover_manager.adapt.plans import best_plan, part_of, work_of
+from handover_manager.adapt.plans import best_plan, part_of
 from handover_manager.adapt.policy import Policy
 from handover_manager.adapt.windows import Window, forecast, imbalance, node_loads, usual_load, worker_loads
 from handover_manager.plan.situation import Situation
+from handover_manager.plan.work import Work
 from rhino_core.errors import RhinoError
 from rhino_core.ids import VirtualNode
 from rhino_core.text import count
@@ -66,7 +67,8 @@ def _goal(query: Situated, policy: Policy) -> Goal:
 def _judge_plan(query: Situated, policy: Policy, goal: Goal) -> Verdict:
     base, moving_on = goal.verdict(Outcome.NOTHING_BETTER, ""), _moving_on(query, policy)
     pinned = frozenset(query.cooling.keys() - moving_on.keys())
-    situation = dataclasses.replace(query.situation, work=work_of(goal), pinned=pinned, barred=moving_on)
+    work = {node: Work(None, seconds) for node, seconds in goal.loads.items()}
+    situation = dataclasses.replace(query.situation, work=work, pinned=pinned, barred=moving_on)
     try:
         plan = best_plan(query.job, situation, goal)
         wanted = () if plan is not None or not query.cooling else _wanted(query, situation, goal)

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from handover_manager.view import ClusterView, TaskGroup
+from handover_manager.view import ClusterView
 from rhino_core.ids import VirtualNode
 from rhino_model.handovers import groups_of
 
@@ -24,15 +24,6 @@ class LocationMap(NamedTuple):
 
     locations: tuple[Location, ...]
     hosts: tuple[tuple[str, str], ...]
-
-
-def virtual_nodes(job: str, task_groups: Sequence[TaskGroup]) -> dict[VirtualNode, tuple[int, ...]]:
-    """Every virtual node of a job with its operators."""
-    return {
-        VirtualNode(job, group.task_group, partition): group.operators
-        for group in task_groups
-        for partition in range(group.partitions)
-    }
 
 
 def choose_worker(view: ClusterView, node: VirtualNode, operators: Sequence[int], standing: str | None) -> str | None:

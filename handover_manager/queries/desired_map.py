@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from handover_manager.plan.locations import LocationMap, choose_worker, make_locations, rank_workers, virtual_nodes
+from handover_manager.plan.locations import LocationMap, choose_worker, make_locations, rank_workers
 from handover_manager.queries.fallbacks import Fallbacks
 from handover_manager.view import ClusterView, TaskGroup
 from rhino_core.ids import VirtualNode
@@ -47,7 +47,11 @@ class DesiredMap:
         self.pinned = {node: worker for node, worker in self.pinned.items() if node in self.nodes}
 
     def _find_nodes(self) -> None:
-        self.nodes = virtual_nodes(self.job, self.task_groups)
+        self.nodes = {
+            VirtualNode(self.job, group.task_group, partition): group.operators
+            for group in self.task_groups
+            for partition in range(group.partitions)
+        }
         self.node_of = {(o, node.partition): node for node, operators in self.nodes.items() for o in operators}
 
     def choose(self, view: ClusterView) -> bool:

@@ -114,10 +114,6 @@ def group_status(core: ReplicationMachine, group: ids.ReplicaGroup) -> pb.GroupS
     )
 
 
-def floors_to_pb(floors: Iterable[ids.StoreVersion]) -> list[common_pb2.Floor]:
-    return [common_pb2.Floor(version=convert.store_version_to_pb(floor)) for floor in floors]
-
-
 def job_usage(core: ReplicationMachine, job: str) -> common_pb2.ForgetJobReply:
     """The groups of the job, and its files and bytes on each worker by the latest reports."""
     usages = []

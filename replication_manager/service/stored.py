@@ -84,10 +84,6 @@ def _check_members(group: common_pb2.ReplicaGroup) -> None:
         raise InvalidRequestError(f"members of the group: {workers}: must be one worker or more, and each of them once")
 
 
-def load_draining(journal: Journal) -> list[str]:
-    return [name for key, _ in journal.items(DRAINING) if is_safe(name := key.removeprefix(DRAINING))]
-
-
 def load_fences(journal: Journal) -> dict[str, Epoch]:
     """Fences by forgotten job.
 
@@ -136,7 +132,7 @@ def restore(journal: Journal, settings: ManagerSettings, now: float) -> Replicat
         groups=GROUPS.load(journal),
         floors=FLOORS.load(journal),
         forgotten=load_fences(journal),
-        draining=load_draining(journal),
+        draining=[name for key, _ in journal.items(DRAINING) if is_safe(name := key.removeprefix(DRAINING))],
         fresh=journal.fresh,
     )
     return ReplicationMachine(

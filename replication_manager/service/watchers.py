@@ -8,7 +8,6 @@ from collections.abc import Iterable
 
 from replication_manager.protocol.machine import ReplicationMachine
 from replication_manager.protocol.pending_changes import PendingChanges, Update
-from replication_manager.service.messages import floors_to_pb
 from rhino_core.ids import Epoch, GroupId, ReplicaGroup, StoreVersion
 from rhino_core.rpc import convert
 from rhino_pb import common_pb2
@@ -123,7 +122,7 @@ class Watcher:
             snapshot=update.snapshot,
             groups=[convert.replica_group_to_pb(group) for group in update.groups],
             left=[convert.group_to_pb(group) for group in update.left],
-            floors=floors_to_pb(update.floors),
+            floors=[common_pb2.Floor(version=convert.store_version_to_pb(floor)) for floor in update.floors],
             forgotten=[
                 common_pb2.ForgottenJob(job=job, fence=convert.epoch_to_pb(fence))
                 for job, fence in update.forgotten.items()

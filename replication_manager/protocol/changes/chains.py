@@ -82,7 +82,8 @@ class Chains:
 
     def renew(self, group: ReplicaGroup, members: rules.Members) -> list[ev.Effect]:
         """Gives the group these members under a new epoch."""
-        new = rules.renewed(group, self.epochs.next(), members)
+        copies = rules.required_copies(group.settings, members)
+        new = replace(group, epoch=self.epochs.next(), members=members, required_copies=copies)
         if (former := self.groups.get(new.group)) is None:
             self._settings.setdefault(new.group.job, new.settings)
         else:

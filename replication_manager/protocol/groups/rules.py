@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
 
 from rhino_core.errors import PreconditionError
-from rhino_core.ids import BelowMinCopies, Epoch, JobSettings, Member, ReplicaGroup, Worker
+from rhino_core.ids import BelowMinCopies, JobSettings, Member, ReplicaGroup, Worker
 from rhino_core.planning.spread import Place, closest
 
 Members = tuple[Member, ...]
@@ -20,11 +19,6 @@ def required_copies(settings: JobSettings, members: Members) -> int:
     if settings.below_min_copies is BelowMinCopies.BLOCK:
         return settings.copies
     return max(1, min(settings.copies, sum(m.whole for m in members)))
-
-
-def renewed(group: ReplicaGroup, epoch: Epoch, members: Members) -> ReplicaGroup:
-    """The group under a new epoch with these members."""
-    return replace(group, epoch=epoch, members=members, required_copies=required_copies(group.settings, members))
 
 
 def suspected(group: ReplicaGroup, worker_id: str, live: Callable[[Worker], bool]) -> Members:
