@@ -99,6 +99,7 @@ class RestartSuite extends Suite {
     val at = checkpoint()
     val file = at.resolve("restarts/locks/run")
     def inode: Long = Files.getAttribute(file, "unix:ino").asInstanceOf[Long]
+    def signNs: Long = Files.getLastModifiedTime(file).to(TimeUnit.NANOSECONDS)
     expect(RunLocks.take(s"$file", "a", "supervised"), true)
     val (text, begun) = (Files.size(file), Files.getLastModifiedTime(file))
     val deadline = System.nanoTime() + 30000000000L
@@ -106,11 +107,13 @@ class RestartSuite extends Suite {
     expect(Files.getLastModifiedTime(file) == begun, false)
     expect(Files.size(file), text)
     expect(isLocked(file), true)
-    expect(RunLocks.takeOver(s"$file", "b", "supervised", inode + 1), false)
+    expect(RunLocks.takeOver(s"$file", "b", "supervised", inode + 1, signNs), false)
+    expect(RunLocks.takeOver(s"$file", "b", "supervised", inode, signNs - 1), false)
     expect(RunLocks.holder(s"$file"), "a")
-    val former = inode
-    expect(RunLocks.takeOver(s"$file", "b", "supervised", former), true)
-    expect(RunLocks.takeOver(s"$file", "c", "supervised", former), false)
+    val (former, silent) = (inode, signNs)
+    expect(RunLocks.takeOver(s"$file", "b", "supervised", former, silent), true)
+    expect(RunLocks.takeOver(s"$file", "c", "supervised", former, silent), false)
+    expect(RunLocks.takeOver(s"$file", "c", "supervised", inode, silent), false)
     expect(RunLocks.holder(s"$file"), "b")
     expect(RunLocks.take(s"$file", "a", "supervised"), false)
     RunLocks.letGo(s"$file", "b")
