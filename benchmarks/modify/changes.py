@@ -92,13 +92,12 @@ def change(
     ledger, called = Modifications(checkpoint), list[tuple[int, View]]()
     for number in range(1, changes + 1):
         say(f"{load}: change {number} of {changes}")
-        ask = LOADS[load].change(number)
         newest = watch.committed()
         watch.wait_for_batch(newest + BETWEEN)
         period_ms = max(every_ms, _steady(watch.batches(newest + BETWEEN)))
         time.sleep(period_ms / 1000 * ((number + round_number - 1) % PHASES) / PHASES)
         at_ms = time.time_ns() // 1_000_000
-        view = ledger.wait(ask(ledger).record.number)
+        view = ledger.wait(LOADS[load].change(ledger, number).record.number)
         if view.state is not State.IN_FORCE or view.first_batch is None:
             raise RunError(f"{load}: change {number} is {view.state}: {view.reason}")
         called.append((at_ms, view))

@@ -21,19 +21,16 @@ INSTANCES = 8
 OUTPUT = "value bigint, instance bigint, ordinal bigint"
 FUNCTION = "count"
 BIDS, PERSONS = "bids", "persons"
-Ask = Callable[[Modifications], View]
+Change = Callable[[Modifications, int], View]
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`change` prepares the change of a number. Its result asks for this change.
-
-    All versions do the same work, so batches can be compared.
-    """
+    """`change` asks for the change of a number. All versions do the same work, so batches can be compared."""
 
     mode: str
     stream: Callable[[SparkSession, int], DataFrame]
-    change: Callable[[int], Ask]
+    change: Change
 
 
 def counting(first: int) -> Callable[..., Any]:
@@ -73,13 +70,13 @@ def _nbq8(spark: SparkSession, rows_per_batch: int) -> DataFrame:
     return query.nbq8(persons.observe(PERSONS, F.count(F.lit(1)).alias("rows")), auctions)
 
 
-def _another_function(number: int) -> Ask:
-    return lambda changes: changes.replace_function(FUNCTION, state_function(counting(number), OUTPUT))
+def _another_function(changes: Modifications, number: int) -> View:
+    return changes.replace_function(FUNCTION, state_function(counting(number), OUTPUT))
 
 
-def _another_filter(point: str, column: str) -> Callable[[int], Ask]:
+def _another_filter(point: str, column: str) -> Change:
     """All rows pass it."""
-    return lambda number: lambda changes: changes.set_filter(point, f"{column} >= {-number - 1}")
+    return lambda changes, number: changes.set_filter(point, f"{column} >= {-number - 1}")
 
 
 LOADS = {
