@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rhino_core.errors import PreconditionError
+from spark_connector.running_session import PLUGIN
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     from spark_connector.run_locks import Sign
 
-PLUGIN = "rhino.spark.RhinoPlugin"
 WAITING = "Waiting"  # begins Spark's message of a query between two batches
 
 
