@@ -13,7 +13,6 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.snapshots import Snapshot, between_compactions, whole_snapshots
 from rhino.testing import ClusterShape, LocalCluster
@@ -32,21 +31,19 @@ MIDWAY = range(4, 8)  # versions after a snapshot
 MIDWAY_MAX = 30  # snapshots that are waited for until one is whole in time
 WARM_BATCHES = 54  # in all: 4 GB take about so many, and with fewer the executors' code is not as warm
 COMPACTION_BATCHES = 100  # after building: partitions may never be between two compactions all at once
-CONSOLE = """
+LOGGING = """
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{UNIX_MILLIS} %p %c{1}: %m%n
-"""  # of log4j
-LOGGING = f"""{CONSOLE}
 rootLogger.level = warn
 logger.state.name = org.apache.spark.sql.execution.streaming.state
 logger.state.level = info
 logger.rhino.name = rhino.spark
 logger.rhino.level = info
-"""
+"""  # of log4j
 SESSION_CONF = {
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
@@ -74,11 +71,8 @@ class Load:
         return self.building_rows * KEYS_PER_ROW
 
 
-def stream(spark: SparkSession, load: Load, change: Callable[[DataFrame], DataFrame] = lambda rows: rows) -> DataFrame:
-    """The query's result. Rows follow from their number alone, so a retry makes the same ones.
-
-    `change` is applied to the input. The input's column `value` has the number of the row.
-    """
+def stream(spark: SparkSession, load: Load) -> DataFrame:
+    """The query's result. Rows follow from their number alone, so a retry makes the same ones."""
     rows = (
         spark.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", ROWS_PER_BATCH)
@@ -96,7 +90,7 @@ def stream(spark: SparkSession, load: Load, change: Callable[[DataFrame], DataFr
         f"aes_encrypt(repeat('x', {VALUE_BYTES - 32}), lpad(cast({number} as string), 16, '0'), "
         "'CBC', 'DEFAULT', unhex('00000000000000000000000000000000'))"
     )
-    exploded = change(rows).select("value", F.explode(F.expr(keys)).alias("k"))
+    exploded = rows.select("value", F.explode(F.expr(keys)).alias("k"))
     return exploded.select("k", F.expr(value).alias("p")).groupBy("k").agg(F.max("p").alias("p"))
 
 
@@ -113,16 +107,13 @@ class Running:
 
     cluster: LocalCluster
     spark: SparkSession
-    query: StreamingQuery
     watch: QueryWatch
     load: Load
     checkpoint: Path
     place: Place
     copies: int  # of every file of the state, beside what the query works on
-    partitions: int
     network: Namespaces | None  # None: the loopback
     doing: Doing
-    conf: Mapping[str, str]  # all settings of the session
 
     def wait_until_settled(self) -> None:
         """Built up, and small batches run. Every partition has a snapshot of them, whole wherever copies are kept, and
@@ -133,7 +124,7 @@ class Running:
         self.doing.what = "small batches"
         self.watch.wait_for_batch(max(last + SETTLED_BATCHES, WARM_BATCHES))
         self.doing.what = f"waiting for {self.copies} copies of snapshots between two compactions"
-        seen: list[dict[int, Snapshot]] = [{} for _ in range(self.partitions)]  # by version
+        seen: list[dict[int, Snapshot]] = [{} for _ in range(self.place.partitions)]  # by version
         looked = last
 
         def settled() -> bool:
@@ -184,7 +175,7 @@ class Running:
         """Whether every partition has it, with as many copies as are kept, or one less than a round older: a partition
         loaded from an older snapshot writes its next ones before those of the others, from then on.
         """
-        stores = map(self._stores, range(self.partitions))
+        stores = map(self._stores, range(self.place.partitions))
         oldest = version - SNAPSHOT_BATCHES + 1
         return all(whole_snapshots(found, oldest, self.copies) for found in stores)
 
@@ -251,7 +242,5 @@ def running(
         watch = QueryWatch(query, checkpoint, on_poll=progressed, check=cluster.check)
         factor = int(conf.get("spark.rhino.replicationFactor", "1"))
         copies = factor + 1 if place.rhino else 1
-        yield Running(
-            cluster, spark, query, watch, load, checkpoint, place, copies, place.partitions, network, doing, conf
-        )
+        yield Running(cluster, spark, watch, load, checkpoint, place, copies, network, doing)
         query.stop()

@@ -66,9 +66,9 @@ def jar_name(version: str) -> str:
     return f"rhino-spark-{minor(version)}-{fingerprint()}.jar"
 
 
-def find_jar(version: str, folders: Sequence[Path] | None = None) -> Path | None:
+def find_jar(version: str, folders: Sequence[Path]) -> Path | None:
     """Returns the jar for this version of Spark if it has been built."""
-    paths = (folder / jar_name(version) for folder in (cache_folders() if folders is None else folders))
+    paths = (folder / jar_name(version) for folder in folders)
     return next((path for path in paths if path.is_file()), None)
 
 

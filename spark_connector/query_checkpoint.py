@@ -171,7 +171,9 @@ class QueryCheckpoint:
 
     def settings(self) -> dict[str, Any]:
         """Returns the settings for the next run from the newest offset log entry."""
-        return _conf(_offset_lines(self._offset(self.newest_offset())))
+        lines = _offset_lines(self._offset(self.newest_offset()))
+        with reading("an offset log entry"):
+            return {PROVIDER_KEY: "", **json.loads(lines[1])["conf"]}
 
     def _offset(self, batch: int) -> Path:
         return self.folder / "offsets" / str(batch)
@@ -235,9 +237,3 @@ def _text(path: Path) -> str:
         return read_text(path)
     except OSError as error:
         raise IntegrityError(f"{path} cannot be read: {error}") from error
-
-
-def _conf(lines: list[str]) -> dict[str, Any]:
-    with reading("an offset log entry"):
-        conf: dict[str, Any] = json.loads(lines[1])["conf"]
-        return {PROVIDER_KEY: "", **conf}

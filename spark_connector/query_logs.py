@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rhino_core.ids import StoreVersion
@@ -37,6 +37,14 @@ class Logged:
 def rows_of(entry: bytes) -> tuple[bytes, ...]:
     """Returns the part of an offset log entry that names rows: the offsets of each source."""
     return tuple(entry.rstrip().split(b"\n")[2:])
+
+
+def ids_of(versions: Iterable[StoreVersion]) -> dict[int, list[list[str]]]:
+    """Returns the checkpoint ids of versions as the commit log has them: by operator, for each partition its stores."""
+    found: dict[int, dict[int, list[str]]] = {}
+    for store, version in versions:
+        found.setdefault(store.operator, {}).setdefault(store.partition, []).append(version.checkpoint_id)
+    return {operator: [ids for _, ids in sorted(partitions.items())] for operator, partitions in found.items()}
 
 
 def commit_entry(batch: int, text: str) -> CommittedBatch:

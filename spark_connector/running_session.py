@@ -34,16 +34,13 @@ def check_rows(rows: object) -> None:
         )
 
 
-def active_settings() -> dict[str, str] | None:
-    """Returns the settings of this process's running SparkContext, or None."""
-    context = _spark_context()
-    return None if context is None else dict(context.getConf().getAll())
-
-
 def check_session() -> dict[str, str] | None:
     """Returns the settings of the running SparkContext, or None. Raises PreconditionError if it runs without Rhino."""
-    active = active_settings()
-    if active is not None and PLUGIN not in map(str.strip, active.get("spark.plugins", "").split(",")):
+    context = _spark_context()
+    if context is None:
+        return None
+    active = dict(context.getConf().getAll())
+    if PLUGIN not in map(str.strip, active.get("spark.plugins", "").split(",")):
         raise PreconditionError(
             "a SparkSession without Rhino runs in this process. getOrCreate() would return it with names of classes "
             "that it cannot load, and its stateful queries would spoil their checkpoints. Call spark.stop(), and then "

@@ -27,14 +27,14 @@ QUERY = nbq8()
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`sizes`: auctions of batch 1 and those after it. `zipf_from`: the first batch with Zipf's sellers; None: none.
+    """`sizes`: auctions of batch 1 and those after it. `zipf_from`: the first batch with Zipf's sellers.
 
     `hold_ms`: how long a row of the output is held.
     """
 
     sizes: tuple[int, ...]
     hold_ms: int
-    zipf_from: int | None = None
+    zipf_from: int
 
     @property
     def batches(self) -> int:
@@ -47,9 +47,7 @@ class Load:
 
     @property
     def zipf_id(self) -> int:
-        """The id of the first auction with a seller by Zipf's law; above all if there is none."""
-        if self.zipf_from is None:
-            return FIRST_ID + self.auctions
+        """The id of the first auction with a seller by Zipf's law."""
         return FIRST_ID + sum(self.sizes[: self.zipf_from - 1])
 
 

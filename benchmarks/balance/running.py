@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-from pyspark.sql import SparkSession
 
 from benchmarks.balance import query
 from benchmarks.balance.observed import Heard, Listener
@@ -52,48 +49,18 @@ class Seen:
     def batch(self, batch_id: int) -> Batch:
         return next(batch for batch in self.batches if batch.batch_id == batch_id)
 
-    def in_time(self, trigger_s: float, first: int = 1) -> float:
+    def in_time(self, trigger_s: float, first: int) -> float:
         """The part of the batches within the trigger interval, from `first` on."""
         chosen = [batch for batch in self.batches if batch.batch_id >= first]
         return sum(batch.duration_ms <= trigger_s * 1000 for batch in chosen) / len(chosen)
 
 
-@dataclass(slots=True)
-class Running:
-    """The query, the watch over it, and the manager's news of its batches."""
+def run(folder: Path, load: Load, place: Place, say: Say, polled: Callable[[int], None]) -> Seen:
+    """Runs the query on a cluster in `folder` to its last batch, and compares its output with DuckDB's answer.
 
-    cluster: LocalCluster
-    spark: SparkSession
-    watch: QueryWatch
-    listener: Listener
-    load: Load
-    folder: Path
-    say: Say
-    stop: Callable[[], None]
-
-    def finish(self) -> Seen:
-        """Waits for the last batch, stops the query, and compares its output with DuckDB's answer.
-
-        Raises RunError when the query fails, and for rows dropped as late.
-        """
-        last = self.load.batches - 1
-        self.watch.wait_for_batch(last)
-        batches = self.watch.batches(last)
-        self.watch.wait_for(lambda: any(one.load.batch_id >= last for one in self.listener.heard()))
-        heard = tuple(one for one in self.listener.heard() if 0 < one.load.batch_id <= last)
-        with HandoverClient(self.cluster.manager) as client:
-            decisions, handovers = client.decisions(QUERY_NAME).decisions, client.list(QUERY_NAME)
-        if dropped := self.watch.dropped_rows():
-            raise RunError(f"{dropped} rows were dropped as too late")
-        self.stop()
-        self.say("comparing the output with DuckDB over the same events")
-        verdict = query.compare(self.spark, self.load, self.folder / "output", self.folder / "events")
-        return Seen(heard, tuple(batches), decisions, handovers, verdict)
-
-
-@contextmanager
-def running(folder: Path, load: Load, place: Place, say: Say, polled: Callable[[int], None]) -> Iterator[Running]:
-    """Starts a cluster in `folder` with the query on it. `polled` is called with the newest batch many times."""
+    `polled` is called with the newest batch many times. Raises RunError when the query fails, and for rows dropped as
+    late.
+    """
     folder.mkdir(parents=True)
     shape = ClusterShape(place.worker_cores, adaptation="act", manager_options=place.options)
     say(f"starting {place.workers} workers")
@@ -111,8 +78,19 @@ def running(folder: Path, load: Load, place: Place, say: Say, polled: Callable[[
                 .start()
             )
             watch = QueryWatch(started, folder / "checkpoint", on_poll=polled, check=cluster.check)
+            last = load.batches - 1
             try:
-                yield Running(cluster, spark, watch, listener, load, folder, say, started.stop)
+                watch.wait_for_batch(last)
+                batches = watch.batches(last)
+                watch.wait_for(lambda: any(one.load.batch_id >= last for one in listener.heard()))
+                heard = tuple(one for one in listener.heard() if 0 < one.load.batch_id <= last)
+                with HandoverClient(cluster.manager) as client:
+                    decisions, handovers = client.decisions(QUERY_NAME).decisions, client.list(QUERY_NAME)
+                if dropped := watch.dropped_rows():
+                    raise RunError(f"{dropped} rows were dropped as too late")
             finally:
                 started.stop()
+        say("comparing the output with DuckDB over the same events")
+        verdict = query.compare(spark, load, folder / "output", folder / "events")
         spark.stop()
+    return Seen(heard, tuple(batches), decisions, handovers, verdict)

@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 from benchmarks.balance.observed import WINDOW, balanced_for_good, windows
 from benchmarks.balance.query import Load
-from benchmarks.balance.running import Place, Say, Seen, running
+from benchmarks.balance.running import Place, Say, Seen, run
 from rhino_model.decisions import Outcome
 
 BAND = 0.2  # of `rhino manager --adaptation-band`
@@ -70,14 +70,12 @@ def measure(folder: Path, sizes: Sizes, place: Place, say: Say) -> Seen:
         sellers = "Zipf's" if committed >= sizes.before else "even"
         say(f"step: {sellers} sellers, batch {committed} of {load.batches - 1}")
 
-    with running(folder, load, place, say, polled) as run:
-        return run.finish()
+    return run(folder, load, place, say, polled)
 
 
 def figures(seen: Seen, load: Load, trigger_s: float) -> Stepped:
     """The figures of the run through the step."""
     first = load.zipf_from
-    assert first is not None
     began_ms = seen.batch(first).started_ms
     found = windows(seen.heard)
     before = [window for window in found if window.first_batch + WINDOW <= first]

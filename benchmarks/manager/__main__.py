@@ -58,7 +58,6 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seconds", type=float, default=60.0, help="of the steady time")
     parser.add_argument("--warm-s", type=float, default=15.0, help="before it")
-    parser.add_argument("--insecure", action="store_true", help="without certificates, for comparison")
     parser.add_argument("--dir", type=folder, help="for the journal; default: the system's temporary folder")
     parser.add_argument("--keep-logs", type=Path, help="the manager's log is copied there")
     parser.add_argument(
@@ -82,10 +81,9 @@ def _cluster(arguments: argparse.Namespace, batch_s: float) -> Iterator[Cluster]
     listen, metrics, peers = _free_ports(3)
     shape = Shape(arguments.workers, arguments.groups, arguments.groups_of_a_query, arguments.probes, peers)
     with tempfile.TemporaryDirectory(prefix="rhino-manager-", dir=arguments.dir) as temporary:
-        folder, key = Path(temporary), ""
-        if not arguments.insecure:
-            key = str(folder / "cluster.key")
-            new_cluster_key(Path(key))
+        folder = Path(temporary)
+        key = folder / "cluster.key"
+        new_cluster_key(key)
         epoch = prepare(folder / "journal", shape)
         cluster = Cluster(folder, shape, epoch, key, (listen, metrics), batch_s)
         try:

@@ -22,7 +22,7 @@ from rhino_core.rpc.channel import SERVER_OPTIONS
 from rhino_core.rpc.wakeups import start_grpc
 from rhino_core.security.certificates import Authority, Material
 from rhino_core.security.identity import Identity, Role
-from rhino_core.security.transport import PLAIN, MutualTls, Transport
+from rhino_core.security.transport import MutualTls, Transport
 from rhino_pb import peer_pb2_grpc
 
 VALID = dt.timedelta(days=1)
@@ -34,7 +34,7 @@ START_PAUSE_S = 0.05
 class Clients:
     """`numbers`: of the workers of this process. `drivers`: whether it has those of all queries, and the peer services.
 
-    `secret`: of the cluster key; empty: everything is plain. `batch_s`: from one batch of a query to the next.
+    `secret`: of the cluster key. `batch_s`: from one batch of a query to the next.
     """
 
     shape: Shape
@@ -72,13 +72,12 @@ class _Identities:
     """Certificates by the cluster key, all from one authority."""
 
     def __init__(self, secret: bytes) -> None:
-        self._authority = Authority.of_cluster_key(secret) if secret else None
+        self._authority = Authority.of_cluster_key(secret)
 
     def transport(self, role: Role, name: str) -> Transport:
-        return MutualTls(_Fixed(self.material(role, name))) if self._authority is not None else PLAIN
+        return MutualTls(_Fixed(self.material(role, name)))
 
     def material(self, role: Role, name: str) -> Material:
-        assert self._authority is not None
         return self._authority.issue(Identity(self._authority.cluster, role, name), VALID)
 
 
@@ -178,13 +177,9 @@ async def _serve_peers(clients: Clients, identities: _Identities) -> grpc.aio.Se
     """One server with the certificates of all workers: TLS says which of them a caller wants."""
     server = grpc.aio.server(options=SERVER_OPTIONS)
     peer_pb2_grpc.add_PeerServicer_to_server(Peers(clients.shape.worker(0)), server)  # type: ignore[abstract]  # the manager calls one method only
-    address = f"0.0.0.0:{clients.shape.port}"
-    if clients.secret:
-        materials = [identities.material(Role.WORKER, name_of(number)) for number in range(clients.shape.workers)]
-        pairs = [(material.key, material.certificate) for material in materials]
-        credentials = grpc.ssl_server_credentials(pairs, materials[0].authorities, require_client_auth=True)
-        server.add_secure_port(address, credentials)
-    else:
-        server.add_insecure_port(address)
+    materials = [identities.material(Role.WORKER, name_of(number)) for number in range(clients.shape.workers)]
+    pairs = [(material.key, material.certificate) for material in materials]
+    credentials = grpc.ssl_server_credentials(pairs, materials[0].authorities, require_client_auth=True)
+    server.add_secure_port(f"0.0.0.0:{clients.shape.port}", credentials)
     await server.start()
     return server

@@ -29,10 +29,10 @@ POLL_S = 0.05
 
 
 class Cluster:
-    """`folder`: has the prepared journal. `key`: path of the cluster key; empty: everything is plain."""
+    """`folder`: has the prepared journal. `key`: the cluster key."""
 
     def __init__(
-        self, folder: Path, shape: Shape, epoch: Epoch, key: str, ports: tuple[int, int], batch_s: float
+        self, folder: Path, shape: Shape, epoch: Epoch, key: Path, ports: tuple[int, int], batch_s: float
     ) -> None:
         """`ports`: of the manager, and of its metrics."""
         self.shape = shape
@@ -41,14 +41,13 @@ class Cluster:
         self.journal = folder / "journal"
         self.metrics = f"http://127.0.0.1:{metrics_port}/metrics"
         self._folder = folder
-        self.key = key
+        self._key = key
         self.first_job = job_of(0)
         self._metrics_port = metrics_port
         self._reaper = Reaper()
         self._reaper.__enter__()
-        connection.use(client_transport("", key))
-        secret = read_cluster_key(Path(key)) if key else b""
-        busy = Clients(shape, range(shape.busy), True, address, secret, epoch, batch_s)
+        connection.use(client_transport("", str(key)))
+        busy = Clients(shape, range(shape.busy), True, address, read_cluster_key(key), epoch, batch_s)
         self._planned = (busy, replace(busy, numbers=range(shape.busy, shape.workers), drivers=False))
         self._clients: list[tuple[SpawnProcess, Connection]] = []
         self.manager: Process | None = None
@@ -56,8 +55,7 @@ class Cluster:
     def start_manager(self, profile: Path | None = None) -> float:
         """Starts it on the journal. Returns the seconds until it serves. `profile`: file for cProfile's results."""
         arguments = ["manager", "--data-dir", str(self.journal), "--listen", self.address]
-        arguments += ["--metrics-port", str(self._metrics_port), "--exit-with-parent"]
-        arguments += ["--cluster-key", self.key] if self.key else ["--insecure"]
+        arguments += ["--metrics-port", str(self._metrics_port), "--exit-with-parent", "--cluster-key", str(self._key)]
         profiler = ["-m", "cProfile", "-o", str(profile.resolve())] if profile is not None else []
         command = [sys.executable, *profiler, "-m", "rhino.cli.main", *arguments]
         began = time.monotonic()

@@ -45,7 +45,6 @@ class Driver:
         self._shape = shape
         self._sidecars = sidecars
         self._channel = aio_channel(address, transport)
-        self._token = ""
         self._version = FIRST_VERSION
         job = job_of(number)
         self._groups = [GroupId(job, o, partition) for partition in range(shape.partitions) for o in OPERATORS]

@@ -33,7 +33,6 @@ class Figures:
 
     workers: int
     groups: int
-    secured: bool
     batches_a_minute: float
     cpu_share: float
     clients_share: float
@@ -86,7 +85,6 @@ def measure(cluster: Cluster, warm_s: float, seconds: float, profile: Path | Non
     return Figures(
         workers=cluster.shape.workers,
         groups=cluster.shape.groups,
-        secured=bool(cluster.key),
         batches_a_minute=busy.batches / own.used.wall_s * 60,
         cpu_share=own.used.cpu_s / own.used.wall_s,
         clients_share=theirs.used.cpu_s / theirs.used.wall_s,

@@ -15,7 +15,6 @@ from rhino_core.ids import (
     StoreId,
     StoreVersion,
     Version,
-    VirtualNode,
     Worker,
 )
 
@@ -99,7 +98,3 @@ def version_of(group: GroupId, number: int) -> StoreVersion:
     """The version of a group's only store. Its checkpoint id is as long as Spark's, and follows from the rest."""
     checkpoint = f"{number:08x}-0000-4000-8000-{group.operator:04x}{group.partition:08x}"
     return StoreVersion(StoreId(group.job, group.operator, group.partition, "default"), Version(number, checkpoint))
-
-
-def node_of(job: int, partition: int) -> VirtualNode:
-    return VirtualNode(job_of(job), OPERATORS[0], partition)

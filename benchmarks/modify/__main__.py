@@ -1,16 +1,12 @@
 """`python -m benchmarks.modify`: the code of a running query is changed, as `rhino modify` does it.
 
 The stateful map query of BTW 2019 gets another function for its state, NBQ5 and NBQ8 another filter. All versions do
-the same work, so the switching batch is compared with the batches before it. The first change of `nbq5price` needs a
-column new to the query, and so other Java code. `nbq8join` joins a table. `mapfilter` and `nbq5function` call a new
-Python function for each row; NBQ5 itself has none. These three are work of their own, so their batches are also
-compared with those after it. Give these four `--changes 1` and several rounds: a new cluster has no such code. The
-commands come in different phases of a batch.
+the same work, so the switching batch is compared with the batches before it. The commands come in different phases of a
+batch.
 
-With `--cost-rounds`, two checkpoints of each query run in turns: one with a modification in force and nothing on its
-way, one without any. With `--idle-rounds`, none has a modification, and one runs without Rhino's machinery for them;
-`--changes 0` measures nothing else. Slices have no pauses, whatever `--every-ms` says. Compare ratios, and absolute
-figures only within a run.
+With `--idle-rounds`, two checkpoints of each query without a modification run in turns, one of them without Rhino's
+machinery for modifications; `--changes 0` measures nothing else. Slices have no pauses, whatever `--every-ms` says.
+Compare ratios, and absolute figures only within a run.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,10 +24,10 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from benchmarks.command import folder, main, show
-from benchmarks.modify.changes import Changed, Slice, change, running, slices
+from benchmarks.modify.changes import Changed, change, running
 from benchmarks.modify.idle import IdleSlice, idle_of, idle_slices, idle_table
 from benchmarks.modify.loads import LOADS
-from benchmarks.modify.summary import changes_of, costs_of, tables
+from benchmarks.modify.summary import changes_of, table
 from rhino.testing import ClusterShape, LocalCluster
 from rhino.testing.query_watch import Batch
 from workloads.machine import machine
@@ -48,7 +44,6 @@ class Found:
     """All results so far."""
 
     changed: list[Changed] = field(default_factory=list)
-    costs: list[Slice] = field(default_factory=list)
     idle: list[IdleSlice] = field(default_factory=list)
     batches: dict[str, list[Batch]] = field(default_factory=dict)
 
@@ -61,9 +56,9 @@ def _run() -> None:
     def say(what: str) -> None:
         console.print(what, highlight=False)
 
-    with _folder(arguments.dir) as folder:
+    with tempfile.TemporaryDirectory(prefix="rhino-modify-", dir=arguments.dir) as temporary:
         for number in range(1, arguments.rounds + 1):
-            with _session(folder / f"round-{number}", arguments) as (cluster, spark):
+            with _session(Path(temporary) / f"round-{number}", arguments) as (cluster, spark):
                 for load in arguments.loads:
                     if arguments.changes:
                         checkpoint = cluster.folder / load
@@ -74,33 +69,15 @@ def _run() -> None:
                         found.changed += changed
                         found.batches[load] = batches
                         _write(arguments.json, facts, found)
-                    if number == arguments.rounds:
-                        _compare(spark, cluster, load, arguments, found, say)
+                    if number == arguments.rounds and arguments.idle_rounds:
+                        say(f"{load}: without a modification, and without what Rhino has for them")
+                        slices = arguments.idle_rounds, arguments.batches
+                        found.idle += idle_slices(spark, cluster, load, arguments.rows_per_batch, slices)
                         _write(arguments.json, facts, found)
-    if found.changed or found.costs:
-        for table in tables(changes_of(found.changed), costs_of(found.costs)):
-            show(table)
+    if found.changed:
+        show(table(changes_of(found.changed)))
     if found.idle:
         show(idle_table(idle_of(found.idle)))
-
-
-def _compare(
-    spark: SparkSession,
-    cluster: LocalCluster,
-    load: str,
-    arguments: argparse.Namespace,
-    found: Found,
-    say: Callable[[str], None],
-) -> None:
-    """Runs pairs of slices. They differ in one thing."""
-    rows = arguments.rows_per_batch
-    if arguments.cost_rounds:
-        say(f"{load}: with and without a modification")
-        plan = arguments.cost_rounds, arguments.batches
-        found.costs += slices(spark, cluster, load, rows, cluster.folder, plan)
-    if arguments.idle_rounds:
-        say(f"{load}: without a modification, and without what Rhino has for them")
-        found.idle += idle_slices(spark, cluster, load, rows, (arguments.idle_rounds, arguments.batches))
 
 
 @contextmanager
@@ -116,12 +93,6 @@ def _session(folder: Path, arguments: argparse.Namespace) -> Iterator[tuple[Loca
             spark.stop()
 
 
-@contextmanager
-def _folder(chosen: Path | None) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="rhino-modify-", dir=chosen) as folder:
-        yield Path(folder)
-
-
 def _write(path: Path | None, facts: object, found: Found) -> None:
     if path is None:
         return
@@ -129,10 +100,8 @@ def _write(path: Path | None, facts: object, found: Found) -> None:
         "command": " ".join(["python -m benchmarks.modify", *sys.argv[1:]]),
         "machine": facts,
         "summary": changes_of(found.changed),
-        "costs": costs_of(found.costs),
         "idle": idle_of(found.idle),
         "changes": [asdict(one) | {"ratio": one.ratio} for one in found.changed],
-        "slices": [asdict(one) for one in found.costs],
         "idle_slices": [asdict(one) for one in found.idle],
         "durations": [{"load": load, **asdict(batch)} for load, its in found.batches.items() for batch in its],
     }
@@ -153,7 +122,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rows-per-batch", type=int, default=20_000)
     every = "the trigger begins a batch so often (default: 0, as soon as the former one has ended)"
     parser.add_argument("--every-ms", type=_milliseconds, default=0, help=every)
-    parser.add_argument("--cost-rounds", type=int, default=0, help="slices with and without a modification")
     parser.add_argument("--idle-rounds", type=int, default=0, help="slices with and without Rhino's part, unmodified")
     parser.add_argument("--batches", type=int, default=10, help="that count, of each slice")
     parser.add_argument("--partitions", type=int, default=6)

@@ -1,4 +1,4 @@
-"""Changes of one running query, and two checkpoints of it in turns: with a modification in force, and without any."""
+"""Changes of one running query."""
 
 from __future__ import annotations
 
@@ -18,12 +18,9 @@ from rhino.testing import LocalCluster
 from rhino.testing.query_watch import Batch, QueryWatch, RunError
 
 WARM_UP = 30  # batches before the first change: JIT compilers, Python workers
-BETWEEN = (
-    12  # batches between two changes, of which the last STEADY before a change are what its batch is compared with
-)
+BETWEEN = 12  # batches between two changes
 STEADY = 10  # batches before a change, with which its first batch is compared
 PHASES = 5  # a change comes in another part of a batch each time
-SLICE_WARM_UP = 3
 QUERY = "changed"
 
 
@@ -35,8 +32,7 @@ class Changed:
     the time of this batch. `steady_ms`: the median of the batches before. `skipped`: batches begun between the call and
     the first batch in force, so 0 if it is in force with the next batch. `before_ms`: the time of the batch before. A
     change is checked and compiled beside it. `pause_ms`: from its end to the start of the first batch in force.
-    `after_ms`: the median of the batches after the first one in force. They do the same work. `every_ms`: the trigger
-    begins a batch so often; 0: without pauses.
+    `every_ms`: the trigger begins a batch so often; 0: without pauses.
     """
 
     load: str
@@ -50,7 +46,6 @@ class Changed:
     skipped: int
     before_ms: float
     pause_ms: float
-    after_ms: float
     every_ms: int = 0
 
     @property
@@ -58,23 +53,9 @@ class Changed:
         return self.switch_ms / self.steady_ms
 
     @property
-    def after_ratio(self) -> float:
-        return self.switch_ms / self.after_ms
-
-    @property
     def in_time(self) -> bool:
         """Not later than one batch, or the time from one to the next, and 0.2 s."""
         return self.wait_ms <= max(self.steady_ms, self.every_ms) + 200
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Durations of the batches of one slice, in milliseconds. `modified`: a modification is in force."""
-
-    load: str
-    modified: bool
-    number: int
-    batches_ms: tuple[int, ...]
 
 
 @contextmanager
@@ -111,13 +92,12 @@ def change(
     ledger, called = Modifications(checkpoint), list[tuple[int, View]]()
     for number in range(1, changes + 1):
         say(f"{load}: change {number} of {changes}")
-        ask = LOADS[load].change(number)
         newest = watch.committed()
         watch.wait_for_batch(newest + BETWEEN)
         period_ms = max(every_ms, _steady(watch.batches(newest + BETWEEN)))
         time.sleep(period_ms / 1000 * ((number + round_number - 1) % PHASES) / PHASES)
         at_ms = time.time_ns() // 1_000_000
-        view = ledger.wait(ask(ledger).record.number)
+        view = ledger.wait(LOADS[load].change(ledger, number).record.number)
         if view.state is not State.IN_FORCE or view.first_batch is None:
             raise RunError(f"{load}: change {number} is {view.state}: {view.reason}")
         called.append((at_ms, view))
@@ -135,38 +115,11 @@ def _changed(load: str, number: int, called_ms: int, view: View, batches: list[B
     wait_ms, done_ms = its.started_ms - called_ms, its.ended_ms - called_ms
     skipped = sum(called_ms <= batch.started_ms < its.started_ms for batch in batches)
     (before,) = (batch for batch in batches if batch.batch_id == first - 1)
-    after = [batch for batch in batches if first < batch.batch_id <= first + STEADY]
     return Changed(
         *(load, number, called_ms, first, wait_ms, done_ms, its.duration_ms, steady_ms, skipped),
-        *(before.duration_ms, its.started_ms - before.ended_ms, _steady(after)),
+        *(before.duration_ms, its.started_ms - before.ended_ms),
     )
 
 
 def _steady(batches: list[Batch]) -> float:
     return statistics.median(batch.duration_ms for batch in batches[-STEADY:])
-
-
-def slices(
-    spark: SparkSession, cluster: LocalCluster, load: str, rows_per_batch: int, folder: Path, plan: tuple[int, int]
-) -> list[Slice]:
-    """Two checkpoints of the query run in turns; one has a modification in force and nothing on its way.
-
-    `plan`: slices of each, and batches of a slice that count. The first slice of each does not count.
-    """
-    rounds, batches = plan
-    found = []
-    for number in range(rounds + 1):
-        for modified in (False, True) if number % 2 == 0 else (True, False):
-            checkpoint = folder / f"{load}-{'modified' if modified else 'untouched'}"
-            with running(spark, cluster, load, rows_per_batch, checkpoint) as watch:
-                first = watch.committed() + 1
-                if modified and number == 0:
-                    watch.wait_for_batch(first)
-                    ledger = Modifications(checkpoint)
-                    ledger.wait(LOADS[load].change(1)(ledger).record.number)
-                last = first + SLICE_WARM_UP + batches - 1
-                watch.wait_for_batch(last)
-                done = [batch for batch in watch.batches(last) if batch.batch_id >= first + SLICE_WARM_UP]
-            if number:
-                found.append(Slice(load, modified, number, tuple(batch.duration_ms for batch in done)))
-    return found

@@ -15,12 +15,13 @@ from typing import Any
 from pyspark.sql import SparkSession
 from rich.table import Table
 
-from benchmarks.modify.changes import SLICE_WARM_UP, running
+from benchmarks.modify.changes import running
 from rhino.testing import LocalCluster
 from rhino.testing.query_watch import RunError
 
 RULE = "rhino.spark.modify.ModifyRule"
 THREAD = "rhino-modifications"
+SLICE_WARM_UP = 3  # batches
 _TIMES = re.compile(rf"{re.escape(RULE)}\s+\d+ / (?P<ns>\d+)\s+\d+ / (?P<runs>\d+)")
 
 

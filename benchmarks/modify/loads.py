@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.functions import pandas_udf
-from pyspark.sql.types import BooleanType
 
 from benchmarks.overhead.loads import ids
 from examples.demo import query
@@ -27,21 +20,17 @@ from workloads.nexmark.query import Streams
 INSTANCES = 8
 OUTPUT = "value bigint, instance bigint, ordinal bigint"
 FUNCTION = "count"
-TABLE_ROWS = 5000
-BIDS, PERSONS, RECEIVED = "bids", "persons", "received"
-Ask = Callable[[Modifications], View]
+BIDS, PERSONS = "bids", "persons"
+Change = Callable[[Modifications, int], View]
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`change` prepares the change of a number. Its result asks for this change.
-
-    All versions do the same work, so batches can be compared.
-    """
+    """`change` asks for the change of a number. All versions do the same work, so batches can be compared."""
 
     mode: str
     stream: Callable[[SparkSession, int], DataFrame]
-    change: Callable[[int], Ask]
+    change: Change
 
 
 def counting(first: int) -> Callable[..., Any]:
@@ -62,19 +51,7 @@ def counting(first: int) -> Callable[..., Any]:
 
 
 def _map_query(spark: SparkSession, rows_per_batch: int) -> DataFrame:
-    return _counted(_tagged(spark, rows_per_batch))
-
-
-def _map_query_observed(spark: SparkSession, rows_per_batch: int) -> DataFrame:
-    return _counted(_tagged(spark, rows_per_batch).observe(RECEIVED, F.count(F.lit(1)).alias("rows")))
-
-
-def _tagged(spark: SparkSession, rows_per_batch: int) -> DataFrame:
-    return ids(spark, rows_per_batch).selectExpr("n as value", f"n % {INSTANCES} as instance")
-
-
-def _counted(tagged: DataFrame) -> DataFrame:
-    keyed = tagged.groupBy("instance")
+    keyed = ids(spark, rows_per_batch).selectExpr("n as value", f"n % {INSTANCES} as instance").groupBy("instance")
     return keyed.applyInPandasWithState(counting(0), OUTPUT, "received bigint", "append", "NoTimeout")
 
 
@@ -93,49 +70,17 @@ def _nbq8(spark: SparkSession, rows_per_batch: int) -> DataFrame:
     return query.nbq8(persons.observe(PERSONS, F.count(F.lit(1)).alias("rows")), auctions)
 
 
-def _another_function(number: int) -> Ask:
-    return lambda changes: changes.replace_function(FUNCTION, state_function(counting(number), OUTPUT))
+def _another_function(changes: Modifications, number: int) -> View:
+    return changes.replace_function(FUNCTION, state_function(counting(number), OUTPUT))
 
 
-def _function_at(point: str, column: str) -> Callable[[int], Ask]:
-    """A function new to the query. All rows pass it."""
-
-    def change(number: int) -> Ask:
-        def passes(values: pd.Series) -> pd.Series:
-            return values >= -number
-
-        made = {"passes": pandas_udf(passes, BooleanType())}
-        return lambda changes: changes.set_filter(point, f"passes({column})", functions=made)
-
-    return change
-
-
-def _another_filter(point: str, column: str) -> Callable[[int], Ask]:
+def _another_filter(point: str, column: str) -> Change:
     """All rows pass it."""
-    return lambda number: lambda changes: changes.set_filter(point, f"{column} >= {-number - 1}")
-
-
-def _another_table(number: int) -> Ask:
-    """Some persons get another name."""
-    names = pa.table({"id": range(TABLE_ROWS), "name": [f"person {number}"] * TABLE_ROWS})
-    folder = tempfile.TemporaryDirectory(prefix="rhino-table-")
-    path = Path(folder.name) / "table.parquet"
-    pq.write_table(names, path)
-
-    def ask(changes: Modifications) -> View:
-        with folder:  # until the table has been read
-            changed = {"name": "coalesce(table.name, name)"}
-            return changes.wait(changes.set_join(PERSONS, str(path), {"id": "id"}, columns=changed).record.number)
-
-    return ask
+    return lambda changes, number: changes.set_filter(point, f"{column} >= {-number - 1}")
 
 
 LOADS = {
     "mapquery": Load("append", _map_query, _another_function),
-    "mapfilter": Load("append", _map_query_observed, _function_at(RECEIVED, "value")),
     "nbq5": Load("append", _nbq5, _another_filter(BIDS, "auction")),
-    "nbq5price": Load("append", _nbq5, _another_filter(BIDS, "price")),
-    "nbq5function": Load("append", _nbq5, _function_at(BIDS, "auction")),
-    "nbq8join": Load("append", _nbq8, _another_table),
     "nbq8": Load("append", _nbq8, _another_filter(PERSONS, "id")),
 }

@@ -1,4 +1,4 @@
-"""Medians of the changes of each load, and the ratios of batches with a modification in force to those without."""
+"""Medians of the changes of each load."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from benchmarks.modify.changes import Changed, Slice
+from benchmarks.modify.changes import Changed
 
 Row = dict[str, Any]
 
@@ -17,8 +17,7 @@ def changes_of(results: Sequence[Changed]) -> list[Row]:
     """One row per load. `in_time`: how many were in force within one batch and 0.2 s.
 
     `with_the_next`: with the next batch. `lower_ratio` and `upper_ratio` are the quartiles. `before_ratio`: the same
-    ratio of the batch before the first one in force. `longest_pause_ms`: between these two. `after_ratio`: of the first
-    batch to those after it.
+    ratio of the batch before the first one in force. `longest_pause_ms`: between these two.
     """
     rows = []
     for load in dict.fromkeys(result.load for result in results):
@@ -29,26 +28,11 @@ def changes_of(results: Sequence[Changed]) -> list[Row]:
         ratios = [result.ratio for result in mine]
         row["lower_ratio"], _, row["upper_ratio"] = _quartiles(ratios)
         row["highest_ratio"] = max(ratios)
-        row["after_ratio"] = statistics.median(result.after_ratio for result in mine)
         row["longest_pause_ms"] = max(result.pause_ms for result in mine)
         row["in_time"] = sum(result.in_time for result in mine)
         row["before_ratio"] = statistics.median(result.before_ms / result.steady_ms for result in mine)
         row["with_the_next"] = sum(result.skipped == 0 for result in mine)
         rows.append(row)
-    return rows
-
-
-def costs_of(found: Sequence[Slice]) -> list[Row]:
-    """One row per load: medians of all batches, and the median of the ratios of slices side by side."""
-    rows = []
-    for load in dict.fromkeys(one.load for one in found):
-        by = {(one.modified, one.number): statistics.median(one.batches_ms) for one in found if one.load == load}
-        numbers = sorted({number for _, number in by})
-        ratios = [by[True, number] / by[False, number] for number in numbers]
-        row: Row = {"load": load, "slices": len(numbers)}
-        row |= {"untouched_ms": statistics.median(by[False, number] for number in numbers)}
-        row |= {"modified_ms": statistics.median(by[True, number] for number in numbers)}
-        rows.append(row | {"cost_ratio": statistics.median(ratios), "lowest": min(ratios), "highest": max(ratios)})
     return rows
 
 
@@ -60,7 +44,7 @@ def _quartiles(values: Sequence[float]) -> list[float]:
     return statistics.quantiles(values, method="inclusive") if len(values) > 1 else [*values] * 3
 
 
-def tables(changes: Sequence[Row], costs: Sequence[Row]) -> list[Table]:
+def table(changes: Sequence[Row]) -> Table:
     shown = Table(
         *("load", "changes", "steady batch", "until the first batch in force begins", "longest", "until it is done"),
         *(
@@ -68,7 +52,6 @@ def tables(changes: Sequence[Row], costs: Sequence[Row]) -> list[Table]:
             "ratio",
             "quartiles",
             "highest",
-            "to the batches after it",
             "the batch before it",
             "longest pause before it",
             "in time",
@@ -78,13 +61,8 @@ def tables(changes: Sequence[Row], costs: Sequence[Row]) -> list[Table]:
     for row in changes:
         times = (f"{row[name]:.0f} ms" for name in ("steady_ms", "wait_ms", "longest_wait_ms", "done_ms", "switch_ms"))
         quartiles = f"{row['lower_ratio']:.2f} to {row['upper_ratio']:.2f}"
-        ratios = (quartiles, *(f"{row[name]:.2f}" for name in ("highest_ratio", "after_ratio", "before_ratio")))
+        ratios = (quartiles, *(f"{row[name]:.2f}" for name in ("highest_ratio", "before_ratio")))
         figures = f"{row['ratio']:.2f}", *ratios, f"{row['longest_pause_ms']:.0f} ms"
         counts = (f"{row[name]} of {row['changes']}" for name in ("in_time", "with_the_next"))
         shown.add_row(row["load"], str(row["changes"]), *times, *figures, *counts)
-    paired = Table("load", "slices", "without a modification", "with one in force", "ratio", "of the slices")
-    for row in costs:
-        spread = f"{row['lowest']:.3f} to {row['highest']:.3f}"
-        times = (f"{row[name]:.0f} ms" for name in ("untouched_ms", "modified_ms"))
-        paired.add_row(row["load"], str(row["slices"]), *times, f"{row['cost_ratio']:.3f}", spread)
-    return [shown, paired] if costs else [shown]
+    return shown

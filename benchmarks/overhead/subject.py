@@ -17,9 +17,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from benchmarks.overhead.loads import LOADS
 from benchmarks.overhead.resources import Reading, read, wait_until_archived, wait_until_quiet
 from rhino.testing import LocalCluster
+from rhino.testing.query_watch import RunError
 from rhino_archive.bucket import bucket
 from rhino_archive.claims import claim
-from rhino_core.errors import RhinoError
 from spark_connector.conf import PROVIDER_CLASSES
 from spark_connector.query_checkpoint import PROVIDER_KEY, QueryCheckpoint
 
@@ -27,10 +27,6 @@ PROVIDERS = {"stock": PROVIDER_CLASSES["checkpoint"], "rhino": PROVIDER_CLASSES[
 ARCHIVED = "archived"  # the subject "rhino" with an archive
 WARM_UP = 2  # first batches of a slice: they start the query and load state
 STALL_S = 120.0
-
-
-class OverheadError(RhinoError):
-    """A query failed or hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +55,7 @@ class Subject:
     rows: int = 0
 
     def run(self, spark: SparkSession, cluster: LocalCluster, batches: int, *, counted: bool = True) -> None:
-        """One slice of `WARM_UP` and `batches` batches. Raises OverheadError."""
+        """One slice of `WARM_UP` and `batches` batches. Raises RunError."""
         spark.conf.set(PROVIDER_KEY, PROVIDERS.get(self.name, PROVIDERS["rhino"]))
         make, mode = LOADS[self.load]
         if self.archive and self.name == "rhino" and not self._checkpoint.exists():
@@ -77,9 +73,9 @@ class Subject:
             deadline = time.monotonic() + STALL_S + batches
             while len(found) < WARM_UP + batches:
                 if (error := query.exception()) is not None:
-                    raise OverheadError(f"{self.name} {self.load}: {error}")
+                    raise RunError(f"{self.name} {self.load}: {error}")
                 if time.monotonic() > deadline:
-                    raise OverheadError(f"{self.name} {self.load}: {len(found)} batches in {STALL_S + batches:g} s")
+                    raise RunError(f"{self.name} {self.load}: {len(found)} batches in {STALL_S + batches:g} s")
                 time.sleep(0.2)
                 found.update(_batches(query))
         finally:

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -100,27 +100,22 @@ def _push(paths: list[Path], url: str) -> None:
 
 
 @contextlib.contextmanager
-def _processes() -> Iterator[_Start]:
+def _processes() -> Iterator[Callable[[str, list[str], Path], Process]]:
+    """Gives a function that starts a process. It ends with the context."""
     started: list[Process] = []
     with Reaper() as reaper:
+
+        def start(name: str, command: list[str], folder: Path) -> Process:
+            folder.mkdir(parents=True, exist_ok=True)
+            process = Process(name, command, log_dir=folder, env=dict(os.environ), reaper=reaper)
+            started.append(process)
+            return process
+
         try:
-            yield _Start(started, reaper)
+            yield start
         finally:
             for process in started:
                 process.terminate(timeout_s=5)
-
-
-class _Start:
-    """Starts a process. It ends with the context."""
-
-    def __init__(self, started: list[Process], reaper: Reaper) -> None:
-        self._started, self._reaper = started, reaper
-
-    def __call__(self, name: str, command: list[str], folder: Path) -> Process:
-        folder.mkdir(parents=True, exist_ok=True)
-        process = Process(name, command, log_dir=folder, env=dict(os.environ), reaper=self._reaper)
-        self._started.append(process)
-        return process
 
 
 def _free_port() -> int:

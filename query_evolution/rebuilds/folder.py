@@ -13,13 +13,14 @@ from typing import Any
 
 from query_evolution.branches.folder import HiddenFolder
 from query_evolution.shadows.following import copy_sources
-from query_evolution.structure.folder import describe, empty_stores, ids_of
+from query_evolution.structure.folder import describe, empty_stores
 from query_evolution.structure.operators import read_operators
 from query_evolution.structure.rebuilt import Origin
 from rhino_core.errors import PreconditionError
 from rhino_core.foreign import reading
 from rhino_core.ids import StoreVersion
 from spark_connector.query_checkpoint import QueryCheckpoint
+from spark_connector.query_logs import ids_of
 
 NOTHING = b"-"  # SERIALIZED_VOID_OFFSET of Spark's OffsetSeqLog: of this source, nothing was read
 

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rhino_core.errors import PreconditionError
+from spark_connector.running_session import PLUGIN
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-PLUGIN = "rhino.spark.RhinoPlugin"
+    from spark_connector.run_locks import Sign
+
 WAITING = "Waiting"  # begins Spark's message of a query between two batches
 
 
@@ -44,9 +46,10 @@ class Driver:
         """Raises OSError, as the others."""
         return bool(self._with_files(lambda: self._locks.take(str(lock), self._holder, "supervised")))
 
-    def take_over(self, lock: Path, inode: int) -> bool:
-        """Takes the lock from an owner that hangs. `inode`: of the file that it has locked."""
-        return bool(self._with_files(lambda: self._locks.takeOver(str(lock), self._holder, "supervised", inode)))
+    def take_over(self, lock: Path, sign: Sign) -> bool:
+        """Takes the lock from an owner that hangs. `sign`: its last one. Returns false if there is another by now."""
+        seen = sign.inode, sign.mtime_ns
+        return bool(self._with_files(lambda: self._locks.takeOver(str(lock), self._holder, "supervised", *seen)))
 
     def let_go(self, lock: Path) -> None:
         self._with_files(lambda: self._locks.letGo(str(lock), self._holder))

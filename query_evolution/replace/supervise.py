@@ -396,7 +396,7 @@ class Supervised:
         log.warning("the driver gives no sign of life: this standby runs its query", extra=extra)
         self._silence = Unchanged()  # if it fails, others have been faster
         if pid is None:
-            return self._driver.take_over(lock, sign.inode)
+            return self._driver.take_over(lock, sign)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         return self._driver.take(lock)  # or at the next look

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from rhino_core.foreign import read_text, reading
 from rhino_core.ids import StoreId, StoreVersion, Version
 from spark_connector import operator_metadata
 from spark_connector.query_checkpoint import PROVIDER_KEY, QueryCheckpoint
-from spark_connector.query_logs import CommittedBatch, Logged
+from spark_connector.query_logs import CommittedBatch, Logged, ids_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +76,6 @@ def empty_stores(operators: Iterable[Operator], job: str, batch: int) -> list[St
         for partition in range(operator.partitions_used)
         for store in operator.stores
     ]
-
-
-def ids_of(versions: Iterable[StoreVersion]) -> dict[int, list[list[str]]]:
-    """Returns the checkpoint ids of versions as the commit log has them: by operator, for each partition its stores."""
-    found: dict[int, dict[int, list[str]]] = {}
-    for store, version in versions:
-        found.setdefault(store.operator, {}).setdefault(store.partition, []).append(version.checkpoint_id)
-    return {operator: [ids for _, ids in sorted(partitions.items())] for operator, partitions in found.items()}
 
 
 def examine(source: QueryCheckpoint, sketch: Path, batch: int | None, choices: Choices) -> Restructuring:
@@ -220,13 +212,9 @@ class _Entry:
 def _entry(checkpoint: QueryCheckpoint, batch: int) -> _Entry:
     """An entry of the offset log."""
     path = checkpoint.folder / "offsets" / str(batch)
-    lines = list(_lines(path))
-    with reading(f"offset log entry {path}"):
-        return _Entry(lines[0].strip(), json.loads(lines[1])["conf"], len(lines) - 2)
-
-
-def _lines(path: Path) -> Iterator[str]:
     try:
-        yield from read_text(path).rstrip("\n").split("\n")
+        lines = read_text(path).rstrip("\n").split("\n")
     except OSError as error:
         raise IntegrityError(f"offset log entry {path} cannot be read: {error.strerror}") from error
+    with reading(f"offset log entry {path}"):
+        return _Entry(lines[0].strip(), json.loads(lines[1])["conf"], len(lines) - 2)

@@ -189,7 +189,8 @@ def _ordered(stores: tuple[Store, ...]) -> tuple[Store, ...]:
 
 
 def _schema(operator: Path, store: str) -> tuple[Columns, Columns]:
-    path = schema_file(operator, store)
+    first = operator / "0"
+    path = (first if store == DEFAULT_STORE else first / store) / SCHEMA
     with _named(path):
         return parse_schema(_content(path, COLUMNS_UNKNOWN))
 
@@ -211,9 +212,3 @@ def _content(path: Path, without: str) -> bytes:
         raise PreconditionError(f"{path}: missing, so {without}") from None
     except OSError as error:
         raise IntegrityError(f"{path} is not readable: {error}") from error
-
-
-def schema_file(operator: Path, store: str) -> Path:
-    """Returns the file with the columns of a store. `operator`: the folder of the operator."""
-    first = operator / "0"
-    return (first if store == DEFAULT_STORE else first / store) / SCHEMA

@@ -18,11 +18,18 @@ from worker_runtime.verify import changelog
 
 CHANGES = re.compile(r"(?:.*/)?\d+(?P<id>_[^/]+)?\.(?:changelog|delta|snapshot)")
 DATA = re.compile(r".*/(?:SSTs|logs)/[^/]+")
+
+
+def _commit(data: bytes) -> Any:
+    with reading("its content"):
+        return commit_entry(-1, data.decode())
+
+
 _ZIP = re.compile(r"(?:.*/)?\d+(?:_[^/]+)?\.zip")
 _PARSERS: tuple[tuple[re.Pattern[str], Callable[[bytes], Any]], ...] = (
     (re.compile(r"metadata"), content.query_id),
     (re.compile(r"offsets/\d+"), content.offset_entry),
-    (re.compile(r"commits/\d+"), lambda data: _commit(data)),
+    (re.compile(r"commits/\d+"), _commit),
     (re.compile(r"state/\d+/_metadata/(?:metadata|v2/\d+)"), content.operator),
     (re.compile(r"state/.*/_metadata/schema|state/\d+/_stateSchema/.*"), content.schema),
     (_ZIP, content.snapshot),
@@ -165,8 +172,3 @@ class Files:
         if not data and name.startswith("sources/"):
             raise IntegrityError("is empty")
         return None, ""
-
-
-def _commit(data: bytes) -> Any:
-    with reading("its content"):
-        return commit_entry(-1, data.decode())

@@ -11,6 +11,7 @@ from pathlib import Path
 from rhino_core.setting import require
 from spark_connector.conf import PROVIDER_CLASSES
 from spark_connector.query_checkpoint import QueryCheckpoint
+from spark_connector.query_logs import ids_of
 from spark_connector.rpc.sidecar import SidecarSession
 from spark_connector.takeover import hdfs_state, switch
 from spark_connector.takeover.files import StateFile, StoreFiles, read_changelog
@@ -95,7 +96,7 @@ def _change_logs(checkpoint: QueryCheckpoint, found: Found, provider: str) -> st
     """Returns the folder with the former logs, or an empty text if there is nothing to change."""
     if not found.needs_ids and found.provider == provider:
         return ""
-    ids = switch.ids_by_partition(store.version for store in found.stores)
+    ids = ids_of(store.version for store in found.stores)
     commit = checkpoint.commit_with_ids(found.batch, ids) if found.needs_ids else ""
     begun = switch.begin(checkpoint, found.batch, commit, provider)
     switch.finish(checkpoint, begun)

@@ -17,10 +17,10 @@ from spark_connector.jar import ensure_jar
 from spark_connector.java import find_java, spark_java_home
 from spark_connector.query_checkpoint import FORMAT_KEY, PROVIDER_KEY, QueryCheckpoint
 from spark_connector.spark_home import spark_jars
+from spark_connector.takeover.files import CHANGELOGS_KEY
 from spark_connector.takeover.former_stores import prefix_columns
 
 HDFS_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
-CHANGELOGS_KEY = f"{STREAMING}.stateStore.rocksdb.changelogCheckpointing.enabled"
 _SNAPSHOT = re.compile(r"(\d+)\.snapshot")
 _AT_A_TIME = 4  # the state of so many stores is in the memory of the JVM at once
 _WRITE = {

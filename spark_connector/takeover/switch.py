@@ -7,14 +7,12 @@ there before the first change and goes after the last one. A call with this note
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rhino_core import failpoints
 from rhino_core.errors import IntegrityError
 from rhino_core.foreign import read_json
-from rhino_core.ids import StoreVersion
 from rhino_core.records import decode
 from spark_connector.query_checkpoint import QueryCheckpoint, replace_file
 
@@ -34,17 +32,6 @@ class Switch:
     former_provider: str
     provider: str
     backup: str
-
-
-def ids_by_partition(versions: Iterable[StoreVersion]) -> dict[int, list[list[str]]]:
-    """Returns the ids in the form of the commit log. The versions are in the order of operators and partitions."""
-    ids: dict[int, list[list[str]]] = {}
-    for store, version in versions:
-        partitions = ids.setdefault(store.operator, [])
-        if store.partition == len(partitions):
-            partitions.append([])
-        partitions[store.partition].append(version.checkpoint_id)
-    return ids
 
 
 def begin(checkpoint: QueryCheckpoint, batch: int, commit: str, provider: str) -> Switch:

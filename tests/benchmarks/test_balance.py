@@ -55,11 +55,6 @@ def test_sellers_are_even_and_then_follow_zipfs_law() -> None:
         assert zipf[number] / zipf.total() == pytest.approx(1 / query.OCTAVES / number, rel=0.1)
 
 
-def test_all_sellers_are_even_without_a_step() -> None:
-    even, zipf = sellers(Load((500,) * 4, 2))
-    assert (even.total(), zipf.total()) == (2000, 0)
-
-
 def test_the_balance_of_a_window_is_of_the_time_of_the_workers() -> None:
     uneven, even = (("a", 3.0), ("b", 1.0)), (("a", 1.0), ("a", 1.0), ("b", 2.0))
     found = windows([heard(1, *uneven), heard(2, *uneven), heard(3, *even), heard(4, *even)], size=2)

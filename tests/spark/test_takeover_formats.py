@@ -13,7 +13,8 @@ from rhino import rhino_checkpoint
 from rhino.testing import LocalCluster
 from rhino_core.errors import PreconditionError
 from spark_connector.query_checkpoint import FORMAT_KEY, PROVIDER_KEY, QueryCheckpoint
-from spark_connector.takeover.hdfs_state import CHANGELOGS_KEY, HDFS_PROVIDER
+from spark_connector.takeover.files import CHANGELOGS_KEY
+from spark_connector.takeover.hdfs_state import HDFS_PROVIDER
 from tests.spark.operators import OPERATORS
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch

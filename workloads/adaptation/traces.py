@@ -72,15 +72,14 @@ class Trace:
     world: World
     backlog: tuple[float, float] | None
     steady_since: float | None
-    slow: bool = False
     lost: tuple[float, float] | None = None  # when a zone was lost, and when all groups had their copies again
 
     def __str__(self) -> str:
         return f"seed {self.seed} ({self.shape}, {self.world.workers} workers, {self.world.partitions} partitions)"
 
 
-def run(seed: int, policy: Policy | None = None) -> Trace:
-    """Runs one trace. `policy`: None for one that the seed draws."""
+def run(seed: int) -> Trace:
+    """Runs one trace."""
     draw = random.Random(seed)
     shape = draw.choice(SHAPES)
     workers = draw.randint(2, 6)
@@ -99,7 +98,7 @@ def run(seed: int, policy: Policy | None = None) -> Trace:
             * jitter.uniform(1 - noise, 1 + noise)
             * (5.0 if backlog and backlog[0] < at < backlog[1] and partition in late else 1.0)
         ),
-        policy or _policy(draw),
+        _policy(draw),
         slow=lambda worker, at: slow[1] if slow and worker == f"w{slow[0]}" and at > slow[2] else 1.0,
         rows=lambda at: 5000 if backlog and not limited and backlog[0] < at < backlog[1] else 1000,
         lags=lambda at: _lags(backlog, at) if limited else (),
@@ -123,7 +122,7 @@ def run(seed: int, policy: Policy | None = None) -> Trace:
     if steady is not None and lost is not None:
         steady = max(steady, lost[1])
     steady = None if slow or steady is None else steady
-    return Trace(seed, shape.__name__, world, backlog, steady, slow is not None, lost)
+    return Trace(seed, shape.__name__, world, backlog, steady, lost)
 
 
 def _loss(seed: int, workers: int) -> int | None:
@@ -147,25 +146,13 @@ def _policy(draw: random.Random) -> Policy:
     )
 
 
-def problems(trace: Trace, policy: Policy | None = None) -> list[str]:
-    """A violation that a trace shows. `policy`: what was promised; None: that of the world."""
-    return [problem for found in checked(trace, policy).values() for problem in found]
-
-
-def checked(trace: Trace, policy: Policy | None = None) -> dict[str, list[str]]:
-    """The problems of a trace by what was checked."""
+def problems(trace: Trace) -> list[str]:
+    """The violations that a trace shows."""
     world = trace.world
-    promised = policy or world.policy
-    return {
-        "moved again within its cool-down": _cool_downs(world, promised),
-        "planned while catching up": _backlog(trace),
-        "planned while copies were lacking": _recovery(trace),
-        "beyond the budget": _budget(world, promised),
-        "not balanced, or never at rest": _balance(trace),
-    }
+    return [*_cool_downs(world), *_backlog(trace), *_recovery(trace), *_budget(world), *_balance(trace)]
 
 
-def _cool_downs(world: World, policy: Policy) -> list[str]:
+def _cool_downs(world: World) -> list[str]:
     """A virtual node that adaptation has moved stays, unless the same plan is taken back or its own load has risen.
 
     It never goes back to a worker that it has left within its cool-down, but with the plan that is taken back.
@@ -173,7 +160,7 @@ def _cool_downs(world: World, policy: Policy) -> list[str]:
     found, newest, left = [], dict[object, Moved](), dict[object, set[str]]()
     for moved in world.moved:
         former = newest.get(moved.node)
-        if former is None or moved.back or moved.at - former.at >= policy.cool_down_s:
+        if former is None or moved.back or moved.at - former.at >= world.policy.cool_down_s:
             left[moved.node] = set()
         elif moved.target in left[moved.node]:
             found.append(f"{moved.node.name} went back to {moved.target} after {moved.at - former.at:.0f} s")
@@ -227,11 +214,11 @@ def _recovery(trace: Trace) -> list[str]:
     return early + [f"{one.node.name} moved to lost {one.target}" for one in moved if one.target in gone]
 
 
-def _budget(world: World, policy: Policy) -> list[str]:
+def _budget(world: World) -> list[str]:
     planned = [moved for moved in world.moved if not moved.back]
     for first, moved in enumerate(planned):
         hour = [later for later in planned[first:] if later.at < moved.at + HOUR_S]
-        if len(hour) > policy.hourly_moves:
+        if len(hour) > world.policy.hourly_moves:
             return [f"{len(hour)} moves within an hour from {moved.at:.0f} s"]
     return []
 

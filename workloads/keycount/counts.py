@@ -17,11 +17,12 @@ from workloads.trial.job import Job, Sink
 
 # Neighbouring seeds still have close states after one step of the generator, but not after two. A state has 48 bits.
 _SCATTERED = f"shiftleft({draws.step('(' + draws.step(draws.seed('number')) + ')')}, 16) ^ number"
+PRELOAD_BATCHES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`domain` keys, each once in the first `preload_batches` batches; then `updates` keys, drawn uniformly.
+    """`domain` keys, each once in the first `PRELOAD_BATCHES` batches; then `updates` keys, drawn uniformly.
 
     The updates come in `batches` batches.
     """
@@ -30,15 +31,14 @@ class Load:
     updates: int
     batches: int
     virtual_nodes: int
-    preload_batches: int = 4
 
     def __post_init__(self) -> None:
-        for name in ("domain", "updates", "batches", "virtual_nodes", "preload_batches"):
+        for name in ("domain", "updates", "batches", "virtual_nodes"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        preload = source.equal_sizes(self.domain, self.preload_batches)
+        preload = source.equal_sizes(self.domain, PRELOAD_BATCHES)
         return preload + source.equal_sizes(self.updates, self.batches)
 
 

@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 from workloads.nexmark import events, source
 from workloads.nexmark.settings import Generator
 
-BEAM = events.BEAM
 LATENESS = "1 second"  # events are in order, but two of the same millisecond may be in different batches
 
 
@@ -52,6 +51,6 @@ class Query:
     columns: tuple[str, ...]
     stream: Callable[[Streams], DataFrame]
     answer: str
-    generator: Generator = BEAM
+    generator: Generator = events.BEAM
     windowed: bool = True
     stateful: bool = True

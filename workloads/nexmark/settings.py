@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rhino_core.setting import require
 
 BASE_MS = 1_436_918_400_000  # 2015-07-15T00:00Z
-PERSON_BYTES, AUCTION_BYTES, BID_BYTES = 206, 269, 32  # Rhino 5.1
+PERSON_BYTES, AUCTION_BYTES = 206, 269  # Rhino 5.1
 ACTIVE_PERSONS, PERSON_LEAD = 1000, 10
 IN_FLIGHT_AUCTIONS, AUCTION_LEAD = 100, 10
 IN_FLIGHT_EVENTS = IN_FLIGHT_AUCTIONS * 50 // 3  # events until 100 more auctions exist

@@ -62,9 +62,9 @@ class FakeDriver:
             lock.touch()
         return locks.setdefault(lock, self) is self
 
-    def take_over(self, lock: Path, inode: int) -> bool:
+    def take_over(self, lock: Path, sign: run_locks.Sign) -> bool:
         """The former owner notices it at its next batch, if it wakes."""
-        assert lock.stat().st_ino == inode
+        assert (lock.stat().st_ino, lock.stat().st_mtime_ns) == (sign.inode, sign.mtime_ns)
         locks[lock].runs = False
         locks[lock] = self
         return True

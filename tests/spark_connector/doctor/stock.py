@@ -19,7 +19,8 @@ from pyspark.sql import SparkSession
 
 from spark_connector.conf import SPARK_PROVIDER, STREAMING
 from spark_connector.query_checkpoint import FORMAT_KEY, PROVIDER_KEY
-from spark_connector.takeover.hdfs_state import CHANGELOGS_KEY, HDFS_PROVIDER
+from spark_connector.takeover.files import CHANGELOGS_KEY
+from spark_connector.takeover.hdfs_state import HDFS_PROVIDER
 from tests.spark.conftest import wait_for
 from tests.spark.operators import OPERATORS
 from tests.spark.queries import QUERIES

@@ -15,6 +15,7 @@ from rhino_core.errors import IntegrityError, LostError, PreconditionError
 from rhino_core.ids import FileKind, StoreId, Version
 from spark_connector.conf import PROVIDER_CLASSES
 from spark_connector.query_checkpoint import PROVIDER_KEY, QueryCheckpoint, replace_file
+from spark_connector.query_logs import ids_of
 from spark_connector.takeover import AdoptOptions, Outcome, adopt, check_released, files, former_stores, switch
 from spark_connector.takeover.format1 import files_of_format_1
 from spark_connector.takeover.former_stores import prefix_columns
@@ -176,7 +177,7 @@ def disarmed() -> Iterator[None]:
 def test_an_interrupted_change_is_completed_by_the_next_call(point: str, tmp_path: Path) -> None:
     checkpoint = format_1(tmp_path)
     (found,) = examine(checkpoint, 2).stores
-    commit = checkpoint.commit_with_ids(3, switch.ids_by_partition([found.version]))
+    commit = checkpoint.commit_with_ids(3, ids_of([found.version]))
     before = checkpoint.fingerprint()
     failpoints.arm({failpoints.VARIABLE: f"{point}=error"})
     with pytest.raises(OSError, match=point):

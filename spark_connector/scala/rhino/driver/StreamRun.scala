@@ -96,7 +96,7 @@ private[driver] class StreamRun(stream: StreamExecution) extends QueryRun {
 }
 
 private[driver] object StreamRun {
-  // Simple names, because the packages of these classes differ by Spark version, and Spark 4.2 has no real-time mode.
+  // Simple names, because the packages of these classes differ by Spark version.
   private val EndingTriggers = Seq("OneTimeTrigger", "AvailableNowTrigger")
   private val RealTimeTrigger = "RealTimeTrigger"
   private val IntervalTrigger = "ProcessingTimeTrigger"

@@ -1,7 +1,6 @@
 package rhino.spark.restart
 
 import java.nio.file.{Files, Path, Paths}
-import java.util.UUID
 
 import org.apache.hadoop.fs.{Path => HadoopPath}
 
@@ -10,9 +9,8 @@ import rhino.spark.settings.IntegrationMode
 /**
  * Every batch of a run passes here before it is planned, on the thread of the query. A closed gate parks it: its
  * offsets may be logged, and nothing of it has run.
- *
  */
-private[spark] class Gate(val runId: UUID, checkpoint: Option[Path], active: () => Boolean = () => true) {
+private[spark] class Gate(checkpoint: Option[Path], active: () => Boolean = () => true) {
   private var closed = false
   private var passed = Option.empty[Long]
 

@@ -80,6 +80,6 @@ private[spark] object Restarts extends Logging {
     stream.runId, {
       val folder = Gate.folder(new HadoopPath(stream.resolvedCheckpointRoot))
       folder.foreach(rights.add(stream.runId, _))
-      new Gate(stream.runId, folder, () => stream.isActive)
+      new Gate(folder, () => stream.isActive)
     })
 }

@@ -6,6 +6,7 @@ import java.nio.channels.{FileChannel, FileLock, OverlappingFileLockException}
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, NoSuchFileException, Path, Paths, StandardOpenOption}
 import java.nio.file.attribute.PosixFilePermissions
+import java.util.concurrent.TimeUnit
 
 import scala.collection.concurrent.TrieMap
 import scala.util.control.NonFatal
@@ -43,9 +44,15 @@ private[spark] object RunLocks {
     }
   }
 
-  /** Takes the lock from an owner that gives no sign. False if others have replaced the file `inode` before. */
-  def takeOver(file: String, holder: String, says: String, inode: Long): Boolean = alone(file) { path =>
-    guarded(path)(inodeOf(path).contains(inode) && { Files.delete(path); lock(path, holder, says) })
+  /**
+   * Takes the lock from an owner that gives no sign. False if others have replaced the file `inode` before, or if its
+   * time is not `signNs` any more: the new file of another standby may have the inode of the deleted one.
+   */
+  def takeOver(file: String, holder: String, says: String, inode: Long, signNs: Long): Boolean = alone(file) { path =>
+    guarded(path) {
+      val same = inodeOf(path).contains(inode) && Files.getLastModifiedTime(path).to(TimeUnit.NANOSECONDS) == signNs
+      same && { Files.delete(path); lock(path, holder, says) }
+    }
   }
 
   /** Gives a sign for each lock of this process. Never waits. Cheap if the last one is younger than two seconds. */

@@ -2,7 +2,6 @@ package rhino.spark
 
 import java.io.{BufferedReader, IOException, InputStreamReader}
 import java.nio.file.{Files, Path}
-import java.util.UUID
 import java.util.concurrent.{CompletableFuture, TimeUnit}
 
 import scala.jdk.CollectionConverters._
@@ -100,6 +99,7 @@ class RestartSuite extends Suite {
     val at = checkpoint()
     val file = at.resolve("restarts/locks/run")
     def inode: Long = Files.getAttribute(file, "unix:ino").asInstanceOf[Long]
+    def signNs: Long = Files.getLastModifiedTime(file).to(TimeUnit.NANOSECONDS)
     expect(RunLocks.take(s"$file", "a", "supervised"), true)
     val (text, begun) = (Files.size(file), Files.getLastModifiedTime(file))
     val deadline = System.nanoTime() + 30000000000L
@@ -107,11 +107,13 @@ class RestartSuite extends Suite {
     expect(Files.getLastModifiedTime(file) == begun, false)
     expect(Files.size(file), text)
     expect(isLocked(file), true)
-    expect(RunLocks.takeOver(s"$file", "b", "supervised", inode + 1), false)
+    expect(RunLocks.takeOver(s"$file", "b", "supervised", inode + 1, signNs), false)
+    expect(RunLocks.takeOver(s"$file", "b", "supervised", inode, signNs - 1), false)
     expect(RunLocks.holder(s"$file"), "a")
-    val former = inode
-    expect(RunLocks.takeOver(s"$file", "b", "supervised", former), true)
-    expect(RunLocks.takeOver(s"$file", "c", "supervised", former), false)
+    val (former, silent) = (inode, signNs)
+    expect(RunLocks.takeOver(s"$file", "b", "supervised", former, silent), true)
+    expect(RunLocks.takeOver(s"$file", "c", "supervised", former, silent), false)
+    expect(RunLocks.takeOver(s"$file", "c", "supervised", inode, silent), false)
     expect(RunLocks.holder(s"$file"), "b")
     expect(RunLocks.take(s"$file", "a", "supervised"), false)
     RunLocks.letGo(s"$file", "b")
@@ -136,7 +138,7 @@ class RestartSuite extends Suite {
     val at = checkpoint()
     val file = at.resolve("restarts/locks/run")
     Files.createDirectories(at.resolve("restarts"))
-    val gate = new Gate(UUID.randomUUID, Some(at))
+    val gate = new Gate(Some(at))
     gate.pass(1)
     expect(RunLocks.holder(s"$file"), "unsupervised")
     Files.delete(file)
@@ -153,7 +155,7 @@ class RestartSuite extends Suite {
 
   test("a closed gate is at a boundary only when the batch that has passed it is committed") {
     val at = checkpoint()
-    val gate = new Gate(UUID.randomUUID, Some(at))
+    val gate = new Gate(Some(at))
     gate.pass(7)
     expect(gate.atBoundary, false)
     gate.close()
@@ -169,7 +171,7 @@ class RestartSuite extends Suite {
   }
 
   test("the next batch waits at a closed gate until it is opened, or the query is stopped") {
-    val gate = new Gate(UUID.randomUUID, Some(checkpoint()))
+    val gate = new Gate(Some(checkpoint()))
     gate.close()
     expect(gate.atBoundary, true)
     @volatile var (passed, stopped) = (false, false)
@@ -194,7 +196,7 @@ class RestartSuite extends Suite {
 
   test("a stopped query leaves a closed gate also if the interrupt was lost") {
     @volatile var (active, stopped) = (true, false)
-    val gate = new Gate(UUID.randomUUID, Some(checkpoint()), () => active)
+    val gate = new Gate(Some(checkpoint()), () => active)
     gate.close()
     val query = new Thread(() =>
       try gate.pass(1)
@@ -209,7 +211,7 @@ class RestartSuite extends Suite {
   test("a checkpoint that was never supervised nor modified needs no right, and another gives it to one process") {
     for (kind <- Seq("restarts", "modifications")) {
       val at = checkpoint()
-      val gate = new Gate(UUID.randomUUID, Some(at))
+      val gate = new Gate(Some(at))
       gate.pass(0)
       gate.claim()
       expect(Files.exists(at.resolve("restarts")), false)
