@@ -14,7 +14,7 @@ from rhino_archive.manifest import ArchivedFile, ArchivedVersion, Extent, Part
 from rhino_archive.reading import read_part
 from rhino_core.errors import IntegrityError, UnknownError
 from rhino_core.ids import FileEntry, GroupId, StoreId
-from worker_runtime.protocol.copies.pulling import same_bytes
+from worker_runtime.protocol.keys import same_bytes
 from worker_runtime.protocol.versions.closure import Catalogue, StoreCatalogue
 
 log = logging.getLogger(__name__)

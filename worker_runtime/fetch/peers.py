@@ -23,7 +23,8 @@ from rhino_pb import peer_pb2, peer_pb2_grpc
 from worker_runtime.manager_link.directory import Directory
 from worker_runtime.precedence import Turns
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.copies.pulling import Found, Inventory, same_bytes
+from worker_runtime.protocol.copies.pulling import Found, Inventory
+from worker_runtime.protocol.keys import same_bytes
 from worker_runtime.replication import Replication
 from worker_runtime.statistics import Statistics
 from worker_runtime.storage.disk.incoming import Incoming
@@ -110,7 +111,7 @@ class Peers:
                 return 0
             failure: RhinoError = UnavailableError(f"{entry.store}/{entry.name}: nobody to fetch it from")
             for holder in found.holders:
-                if self._is_here(entry):
+                if self.is_here(entry):
                     return 0
                 try:
                     return await self._fetch(holder.worker_id, entry, partial(self._copy, holder, entry, reached))
@@ -125,11 +126,12 @@ class Peers:
         Raises the errors of `copy`, and those of a file that cannot be stored.
         """
         async with self._pulling.hold((entry.store, entry.content)):
-            if self._is_here(entry) or await self._linked(entry):
+            if self.is_here(entry) or await self._linked(entry):
                 return 0
             return await self._fetch(source, entry, copy)
 
-    def _is_here(self, entry: FileEntry) -> bool:
+    def is_here(self, entry: FileEntry) -> bool:
+        """Whether a file of this name is here, with the same bytes."""
         known = self._replication.store.files.record(entry.store, entry.name)
         return known is not None and same_bytes(known.entry, entry)
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from rhino_core.ids import Epoch, FileEntry, GroupId, ReplicaGroup, StoreId, Version, Worker
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.keys import incarnation_of
+from worker_runtime.protocol.keys import incarnation_of, same_bytes
 from worker_runtime.protocol.versions.closure import Catalogue, StoreCatalogue, delete_order
 
 
@@ -58,9 +58,7 @@ def _confirmed(here: StoreCatalogue, members: Sequence[StoreCatalogue], copies: 
 
 
 def _same(mine: FileEntry | None, theirs: FileEntry | None) -> bool:
-    if mine is None or theirs is None:
-        return False
-    return (mine.size_bytes, mine.crc32c) == (theirs.size_bytes, theirs.crc32c)
+    return mine is not None and theirs is not None and same_bytes(mine, theirs)
 
 
 def _wrote_newest(me: str, catalogues: Iterable[StoreCatalogue]) -> bool:
