@@ -25,7 +25,6 @@ _SHOWN_MAX = 40
 
 
 def run_doctor(asked: CheckpointOptions, *, as_json: bool) -> int:
-    """Executes the command and returns its exit code. The caller handles RhinoErrors."""
     begun = time.monotonic()
     files = Files(opened(asked.checkpoint))
     with console(error=True).status("looking at the logs and the newest batch"):

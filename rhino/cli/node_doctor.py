@@ -47,7 +47,6 @@ class Check:
 
 
 def run_node_doctor(node: NodeOptions, call: CallOptions) -> int:
-    """Executes the command and returns its exit code."""
     checks = list(_checks(node, call.manager))
     if call.as_json:
         say_json([asdict(check) for check in checks])
