@@ -133,7 +133,7 @@ class _Check:
         self._report = report
         self._files, self._database = folder / "files", folder / "database"
         closure = catalogue.closure(report.version) if report.version is not None else None
-        self._closure = {name: _entry(catalogue, name) for name in sorted(closure or ())}
+        self._closure = {name: entry for name in sorted(closure or ()) if (entry := catalogue.get(name)) is not None}
 
     def run(self) -> None:
         if self._report.version is None:
@@ -222,10 +222,3 @@ class _Check:
             return
         before = sum(key in base for key in lives) if base is not None else 0
         self._report.keys = (self._report.keys or 0) - before + sum(lives.values())
-
-
-def _entry(catalogue: StoreCatalogue, name: str) -> FileEntry:
-    entry = catalogue.get(name)
-    if entry is None:
-        raise UnknownError(f"{name} is in a closure, but not in the catalogue")
-    return entry
