@@ -74,11 +74,6 @@ class GrantPool:
         return sum(stream.window_bytes for stream in self._streams.values())
 
     @property
-    def returnable_bytes(self) -> int:
-        """Granted bytes, free again and not yet returned to the senders."""
-        return sum(stream.returnable_bytes for stream in self._streams.values())
-
-    @property
     def limit_bytes(self) -> int:
         return self._limit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -76,9 +76,6 @@ class Commits:
 
     def __contains__(self, key: object) -> bool:
         return key in self._waiting
-
-    def __iter__(self) -> Iterator[FileKey]:
-        return iter(list(self._waiting))
 
     def of_group(self, group: GroupId) -> list[FileKey]:
         return [key for key in self._waiting if key.store.group == group]
