@@ -15,7 +15,7 @@ from typing import Self
 from pyspark.sql import SparkSession
 
 from rhino.testing import rhino_daemons, session, spark_daemons
-from rhino.testing.conf import rhino_settings, spark_settings, stock_settings
+from rhino.testing.conf import spark_settings, stock_settings
 from rhino.testing.managers import Managers, free_port
 from rhino.testing.network import Loopback, Network
 from rhino.testing.process import ClusterError, Process, kill_pid
@@ -23,6 +23,7 @@ from rhino.testing.reaper import Reaper
 from rhino.testing.security import ClusterSecurity
 from rhino.testing.shape import ClusterShape
 from rhino_core.settings import SidecarSettings
+from spark_connector.conf import application_settings
 
 STOP_TIMEOUT_S = 5.0
 
@@ -187,7 +188,7 @@ class LocalCluster:
 
     def conf(self, app_name: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """Spark settings of a session on this cluster. `extra` takes precedence."""
-        state = rhino_settings(self.manager, self.socket) if self._rhino else stock_settings()
+        state = application_settings(self.manager, socket=self.socket) if self._rhino else stock_settings()
         count, driver = len(self.workers), self.network.center
         settings = spark_settings(self.master_url, app_name, self.shape, count, driver)
         tls = self._security.conf() if self._security else {}
