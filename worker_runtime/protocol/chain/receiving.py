@@ -268,12 +268,6 @@ class Receiving:
             _refusal(upstream, key, reason, current, message, member) for upstream in sorted(self.upstreams.of(key))
         ]
 
-    def refuse_and_forget(self, key: FileKey, reason: ev.Refusal, message: str, member: Worker) -> list[ev.Effect]:
-        """As `refuse`. The upstreams will not send the file again."""
-        effects = self.refuse(key, reason, message, member)
-        self.upstreams.forget(key)
-        return effects
-
     def acknowledge_again(self, store: StoreId) -> list[ev.Effect]:
         """Acknowledges the store's versions that were incomplete and are held here now."""
         effects: list[ev.Effect] = []
