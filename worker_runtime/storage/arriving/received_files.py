@@ -176,7 +176,7 @@ class ReceivedFiles:
 
     # ------------------------------------------------------------ unfinished files
 
-    # All of these raise NoSpaceError, IntegrityError.
+    # All of these do as those of `IncomingFiles`. They raise NoSpaceError, IntegrityError.
 
     async def begin(self, entry: FileEntry, pieces: Sequence[Piece] = ()) -> Incoming:
         """Creates a temporary file and writes the first bytes. A cancelled caller leaves nothing."""
@@ -206,11 +206,9 @@ class ReceivedFiles:
         return taken[0]
 
     async def suspend(self, entry: FileEntry, incoming: Incoming) -> None:
-        """The transfer broke: keep the received part. The next transfer resumes there."""
         await self._threads.run(entry.lane, lambda: self._incoming.suspend(entry, incoming))
 
     async def abort(self, entry: FileEntry, incoming: Incoming) -> None:
-        """Discard an unfinished file."""
         await self._threads.run(entry.lane, lambda: self._incoming.abort(entry, incoming))
 
     # ------------------------------------------------------------ complete files
