@@ -29,11 +29,6 @@ class Change:
     value: bytes | None
     merges: bool = False
 
-    @property
-    def lives(self) -> bool:
-        """The key exists afterwards."""
-        return self.value is not None
-
 
 @dataclass(frozen=True, slots=True)
 class Changelog:

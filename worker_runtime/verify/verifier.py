@@ -217,7 +217,7 @@ class _Check:
             parsed = changelog.parse(data)
             if parsed.lineage != tuple(entry.lineage):
                 raise IntegrityError(f"{entry.name}: its header has another lineage than the index")
-            lives.update((change.key, change.lives) for change in parsed.changes)
+            lives.update((change.key, change.value is not None) for change in parsed.changes)
         if self._report.unproven:
             return
         before = sum(key in base for key in lives) if base is not None else 0
