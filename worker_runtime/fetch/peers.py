@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import NamedTuple
 
 import grpc.aio
 
@@ -36,15 +35,8 @@ CHUNK_TIMEOUT_S = 15.0  # a fetch without another chunk for so long is abandoned
 UNUSED_S = 600.0  # a connection used within this time may still carry a fetch
 Reached = Callable[[FileEntry, int], None]
 Copy = Callable[[Incoming], Awaitable[None]]
+Connected = tuple[str, str, int]  # worker id, address, and the edition of this worker's own certificate
 FETCH_TIMEOUT_S = 24 * 3600.0  # every call needs a deadline; progress is checked per chunk
-
-
-class Connected(NamedTuple):
-    """The purpose of a connection. `edition`: of this worker's own certificate."""
-
-    worker_id: str
-    address: str
-    edition: int
 
 
 class Peers:
@@ -209,7 +201,7 @@ class Peers:
             stream.cancel()
 
     def _connected(self, worker: Worker) -> Connected:
-        return Connected(worker.worker_id, worker.peer_address, self._transport.edition)
+        return worker.worker_id, worker.peer_address, self._transport.edition
 
     def _stub(self, worker: Worker) -> peer_pb2_grpc.PeerAsyncStub:
         worker = self._directory.current(worker)
