@@ -7,7 +7,6 @@ import os
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import Protocol, Self
 
 from rhino.testing.process import ClusterError
@@ -122,9 +121,7 @@ class Namespaces:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._remove()
 
     def _inside(self, index: int) -> tuple[str, ...]:
