@@ -48,7 +48,6 @@ class NodeOptions:
 
 
 def register(app: typer.Typer, panel: str) -> None:
-    """Adds the command to `app`."""
     app.command("doctor", rich_help_panel=panel)(expanded(doctor))
 
 

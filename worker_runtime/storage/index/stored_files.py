@@ -77,7 +77,6 @@ class StoredFiles:
         return [record for name in names if (record := self._records[store, name]).visible]
 
     def of_size(self, store: StoreId, size_bytes: int) -> list[StoredFile]:
-        """Data files of this size."""
         return [self._records[store, entry.name] for entry in self.catalogue.store(store).data_files(size_bytes)]
 
     def twins(self, entry: FileEntry) -> list[StoredFile]:
