@@ -358,7 +358,7 @@ class ManagerClient:
             worker_id=me.worker_id,
             incarnation=me.incarnation,
             stored_bytes=store.files.stored_bytes(),
-            free_bytes=store.space.free_bytes(),
+            free_bytes=store.disk.free_bytes(),
             changed=[self._report(group) for group in changed],
             resident_bytes_max=resident_bytes()[1],
             replicated_bytes=self._statistics.received_bytes,
