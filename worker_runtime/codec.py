@@ -31,7 +31,7 @@ _REFUSAL_TO_PB = {
     ev.Refusal.NOT_A_WRITER: peer_pb2.REFUSAL_REASON_NOT_A_WRITER,
 }
 _REFUSAL_OF = {value: key for key, value in _REFUSAL_TO_PB.items()}
-_STATE_TO_PB = {
+STATE_TO_PB = {
     PrepareState.READY: sidecar_pb2.PREPARE_STATE_READY,
     PrepareState.UNAVAILABLE: sidecar_pb2.PREPARE_STATE_UNAVAILABLE,
     PrepareState.LOST: sidecar_pb2.PREPARE_STATE_LOST,
@@ -114,10 +114,6 @@ def refusal_of(sender: str, message: peer_pb2.PushRefusal) -> ev.RefusalReceived
     )
 
 
-def state_to_pb(state: PrepareState) -> sidecar_pb2.PrepareState.ValueType:
-    return _STATE_TO_PB[state]
-
-
 def source_to_pb(source: Source | None) -> sidecar_pb2.Source.ValueType:
     return _SOURCE_TO_PB[source] if source else sidecar_pb2.SOURCE_UNSPECIFIED
 
@@ -125,7 +121,7 @@ def source_to_pb(source: Source | None) -> sidecar_pb2.Source.ValueType:
 def prepare_record_to_pb(record: PrepareRecord) -> sidecar_pb2.PrepareRecord:
     return sidecar_pb2.PrepareRecord(
         versions=[store_version_to_pb(version) for version in record.versions],
-        state=state_to_pb(record.state),
+        state=STATE_TO_PB[record.state],
         source=source_to_pb(record.source),
         fetched_bytes=record.fetched_bytes,
         duration_ms=record.duration_ms,

@@ -171,7 +171,6 @@ class Node:
 
     @property
     def waiting_commits(self) -> int:
-        """Number of commits under way."""
         return self._local.waiting_commits
 
     async def _tidy(self) -> None:

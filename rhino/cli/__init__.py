@@ -1,4 +1,7 @@
-"""The command line. This module runs before any that imports gRPC."""
+"""The command line. This module runs before any that imports gRPC.
+
+A function `run_...` carries out a command and returns its exit code. main.py reports the RhinoErrors that it raises.
+"""
 
 import os
 

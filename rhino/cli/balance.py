@@ -57,7 +57,7 @@ def _task_time(nodes: Sequence[VirtualNodeView]) -> str:
 
 
 def run_scale(job: str, call: CallOptions) -> int:
-    """Prints the wanted numbers and returns the exit code. The caller handles RhinoErrors."""
+    """Prints the wanted numbers and returns the exit code."""
     overview = fetch_overview(call.manager)
     names = query_names(overview.jobs)
     found = [one for one in overview.jobs if one.connected and job in ("", one.job, names[one.job])]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 from rich.filesize import decimal
 
 from rhino.cli import exit_codes
+from rhino.cli.doctor_command import CheckpointOptions
 from rhino.cli.output import console, say, say_json
 from rhino_core.errors import PreconditionError
 from rhino_core.text import count
@@ -24,41 +24,29 @@ from spark_connector.doctor.tree import opened
 _SHOWN_MAX = 40
 
 
-@dataclass(frozen=True, slots=True)
-class DoctorArguments:
-    """`repair_into`: None for no copy. `named`: how Spark will name the copy; empty: as that folder."""
-
-    checkpoint: str
-    quick: bool
-    repair_into: Path | None
-    named: str
-    as_json: bool
-
-
-def run_doctor(arguments: DoctorArguments) -> int:
-    """Executes the command and returns its exit code. The caller handles RhinoErrors."""
+def run_doctor(asked: CheckpointOptions, *, as_json: bool) -> int:
     begun = time.monotonic()
-    files = Files(opened(arguments.checkpoint))
+    files = Files(opened(asked.checkpoint))
     with console(error=True).status("looking at the logs and the newest batch"):
         diagnosis = first_look(files)
     say(f"first look, after {time.monotonic() - begun:.1f} s: {_verdict(diagnosis)}", error=True)
-    if not arguments.quick or arguments.repair_into is not None:
+    if not asked.quick or asked.repair_into is not None:
         size_bytes = sum(file.size_bytes for file in files.listed.values())
         with console(error=True).status(f"reading {count(len(files.listed), 'file')}, {decimal(size_bytes)}"):
             diagnosis = whole_look(files)
     repair = None
-    if arguments.repair_into is not None:
+    if asked.repair_into is not None:
         _require_idle(diagnosis)
-        repair = plan_repair(diagnosis, arguments.repair_into, arguments.named)
+        repair = plan_repair(diagnosis, asked.repair_into, asked.named)
         with console(error=True).status(f"copying {count(len(repair.copied), 'file')}"):
-            carry_out(repair, files, arguments.repair_into)
+            carry_out(repair, files, asked.repair_into)
     cost, move = cost_of(diagnosis), move_of(diagnosis)
-    if arguments.as_json:
-        say_json(_plain(diagnosis, cost, move, repair, arguments))
+    if as_json:
+        say_json(_plain(diagnosis, cost, move, repair, asked))
     else:
         _show(diagnosis, cost, move)
         if repair is not None:
-            _show_repair(repair, arguments)
+            _show_repair(repair, asked)
     if repair is not None and diagnosis.damaged:
         return exit_codes.REPAIRED
     return exit_codes.FAILED if diagnosis.damaged else exit_codes.OK
@@ -129,15 +117,15 @@ def _kind(diagnosis: Diagnosis) -> str:
     return f"{provider_name(query)}, checkpoint format {query.format}, {commits}{planned}"
 
 
-def _show_repair(repair: Repair, arguments: DoctorArguments) -> None:
+def _show_repair(repair: Repair, asked: CheckpointOptions) -> None:
     batch = f"batch {repair.batch}" if repair.batch >= 0 else "the beginning"
-    say(f"{arguments.repair_into}: a copy that opens at {batch}; {arguments.checkpoint} was not changed")
+    say(f"{asked.repair_into}: a copy that opens at {batch}; {asked.checkpoint} was not changed")
     for text in repair.consequences:
         say(f"  {text}")
 
 
 def _plain(
-    diagnosis: Diagnosis, cost: Cost | None, move: Move | None, repair: Repair | None, arguments: DoctorArguments
+    diagnosis: Diagnosis, cost: Cost | None, move: Move | None, repair: Repair | None, asked: CheckpointOptions
 ) -> dict[str, Any]:
     query = diagnosis.query
     return {
@@ -156,7 +144,7 @@ def _plain(
         "cost": asdict(cost) if cost else None,
         "move": asdict(move) if move else None,
         "repaired": {
-            "folder": str(arguments.repair_into),
+            "folder": str(asked.repair_into),
             "batch": repair.batch,
             "files": len(repair.copied) + len(repair.written),
             "consequences": list(repair.consequences),

@@ -33,7 +33,7 @@ class CheckpointOptions:
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """Parts of this node."""
+    """Parts of this node. Folders of None are not looked at."""
 
     socket: Annotated[Path, typer.Option(help="Socket of the sidecar on this node.")] = DEFAULT_SOCKET
     data_dir: Annotated[Path | None, typer.Option(help="Data folder of this node's sidecar.")] = None
@@ -48,7 +48,6 @@ class NodeOptions:
 
 
 def register(app: typer.Typer, panel: str) -> None:
-    """Adds the command to `app`."""
     app.command("doctor", rich_help_panel=panel)(expanded(doctor))
 
 
@@ -59,11 +58,9 @@ def doctor(asked: CheckpointOptions, node: NodeOptions, call: CallOptions) -> No
     needs no Spark, no Java and no cluster. Exit code 1: something is wrong; 5: a repaired copy was made.
     """
     if asked.checkpoint:
-        from rhino.cli.doctor import DoctorArguments, run_doctor
+        from rhino.cli.doctor import run_doctor
 
-        arguments = DoctorArguments(asked.checkpoint, asked.quick, asked.repair_into, asked.named, call.as_json)
-        raise typer.Exit(run_doctor(arguments))
-    from rhino.cli.node_doctor import NodeArguments, run_node_doctor
+        raise typer.Exit(run_doctor(asked, as_json=call.as_json))
+    from rhino.cli.node_doctor import run_node_doctor
 
-    places = (node.data_dir, node.spark_local_dir, node.certificates, node.spark_conf)
-    raise typer.Exit(run_node_doctor(NodeArguments(call.manager, node.socket, *places, call.as_json)))
+    raise typer.Exit(run_node_doctor(node, call))

@@ -28,7 +28,7 @@ def run_drain(
 ) -> int:
     """Marks the worker and moves all virtual nodes and copies off it. With `wait`, blocks until it is safe to remove.
 
-    With a notice it blocks until its end at most. Returns the exit code. The caller handles RhinoErrors.
+    With a notice it blocks until its end at most. Returns the exit code.
     """
     deadline = time.monotonic() + min(timeout_s, notice_s or timeout_s)
     with HandoverClient(call.manager) as client:

@@ -9,7 +9,7 @@ from rhino.client.handover_client import HandoverClient
 
 
 def run_explain(job: str, virtual_node: str, call: CallOptions) -> int:
-    """Prints the reasons and returns the exit code. The caller handles RhinoErrors."""
+    """Prints the reasons and returns the exit code."""
     with HandoverClient(call.manager) as client:
         found = client.explain(job, virtual_node)
     if call.as_json:

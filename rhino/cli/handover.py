@@ -21,7 +21,7 @@ from rhino_model.intents import Request
 
 
 def run_plan(request: Request, call: CallOptions) -> int:
-    """Shows the plan and returns the exit code. The caller handles RhinoErrors."""
+    """Shows the plan and returns the exit code."""
     with HandoverClient(call.manager) as client:
         plan = client.plan(
             request.job, request.virtual_nodes, request.target, intent=request.intent, strategy=request.strategy
@@ -32,7 +32,7 @@ def run_plan(request: Request, call: CallOptions) -> int:
 
 
 def run_handover(request: Request, call: CallOptions, *, deadline_s: float, wait: bool) -> int:
-    """Starts a handover and, with `wait`, follows it. Returns the exit code. The caller handles RhinoErrors."""
+    """Starts a handover and, with `wait`, follows it. Returns the exit code."""
     with HandoverClient(call.manager) as client:
         handover = client.start(
             request.job,
@@ -50,7 +50,7 @@ def run_handover(request: Request, call: CallOptions, *, deadline_s: float, wait
 
 
 def run_watch(handover_id: str, call: CallOptions, *, timeout_s: float) -> int:
-    """Follows a handover until it has ended. Returns the exit code. The caller handles RhinoErrors."""
+    """Follows a handover until it has ended. Returns the exit code."""
     with HandoverClient(call.manager) as client:
         handover = _follow(client, handover_id, timeout_s)
     _show_handover(handover, call)
@@ -58,7 +58,7 @@ def run_watch(handover_id: str, call: CallOptions, *, timeout_s: float) -> int:
 
 
 def run_cancel(handover_id: str, call: CallOptions) -> int:
-    """Cancels the steps that are not marked yet. Returns the exit code. The caller handles RhinoErrors."""
+    """Cancels the steps that are not marked yet. Returns the exit code."""
     with HandoverClient(call.manager) as client:
         handover = client.cancel(handover_id)
     _show_handover(handover, call)
@@ -66,7 +66,7 @@ def run_cancel(handover_id: str, call: CallOptions) -> int:
 
 
 def run_list(job: str, call: CallOptions, *, running: bool) -> int:
-    """Lists handovers and returns the exit code. The caller handles RhinoErrors."""
+    """Lists handovers and returns the exit code."""
     with HandoverClient(call.manager) as client:
         handovers = [one for one in client.list(job) if not (running and one.phase.ended)]
         names = {} if call.as_json else query_names(client.jobs())
@@ -85,7 +85,7 @@ def _listed(handover: Handover, names: Mapping[str, str]) -> Row:
 
 
 def run_show(handover_id: str, call: CallOptions) -> int:
-    """Shows the steps and moves of one handover. Returns the exit code. The caller handles RhinoErrors."""
+    """Shows the steps and moves of one handover. Returns the exit code."""
     with HandoverClient(call.manager) as client:
         handover = next((one for one in client.list() if one.handover_id == handover_id), None)
         names = query_names(client.jobs())

@@ -15,7 +15,6 @@ HEAD = ("when", "who", "what", "query", "worker", "handover", "detail", "result"
 
 
 def run_history(manager: str, job: str, worker: str, *, as_json: bool) -> int:
-    """Executes the command and returns its exit code. The caller handles RhinoErrors."""
     with HandoverClient(manager) as client:
         actions = client.history(job, worker)
     if as_json:

@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rhino.cli import exit_codes
+from rhino.cli.doctor_command import NodeOptions
+from rhino.cli.options import CallOptions
 from rhino.cli.output import say, say_json
 from rhino.client.overview import Overview, WorkerView, fetch_overview
 from rhino.client.verdict import Level, judge
@@ -36,19 +38,6 @@ _START = "start the sidecar, or give its socket: --socket PATH"
 
 
 @dataclass(frozen=True, slots=True)
-class NodeArguments:
-    """Folders of None are not looked at."""
-
-    manager: str
-    socket: Path
-    data_dir: Path | None
-    spark_local_dir: Path | None
-    certificates: Path | None
-    spark_conf: Path | None
-    as_json: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Check:
     """`way_out`: empty if all is well."""
 
@@ -57,10 +46,9 @@ class Check:
     way_out: str = ""
 
 
-def run_node_doctor(arguments: NodeArguments) -> int:
-    """Executes the command and returns its exit code."""
-    checks = list(_checks(arguments))
-    if arguments.as_json:
+def run_node_doctor(node: NodeOptions, call: CallOptions) -> int:
+    checks = list(_checks(node, call.manager))
+    if call.as_json:
         say_json([asdict(check) for check in checks])
     else:
         for check in checks:
@@ -70,23 +58,23 @@ def run_node_doctor(arguments: NodeArguments) -> int:
     return exit_codes.FAILED if any(check.way_out for check in checks) else exit_codes.OK
 
 
-def _checks(arguments: NodeArguments) -> Iterator[Check]:
+def _checks(node: NodeOptions, manager: str) -> Iterator[Check]:
     yield Check("version", version_line())
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = hard == resource.RLIM_INFINITY or hard >= ENOUGH
     text = "no limit" if hard == resource.RLIM_INFINITY else f"{hard} at most, for the user of this command"
     yield Check("open files", text, "" if enough else f"raise LimitNOFILE of the services to {ENOUGH} or more")
-    yield _socket(arguments.socket)
-    for folder in (arguments.data_dir, arguments.spark_local_dir):
+    yield _socket(node.socket)
+    for folder in (node.data_dir, node.spark_local_dir):
         if folder is not None:
             yield from _disk(folder)
-    if arguments.data_dir is not None and arguments.spark_local_dir is not None:
-        yield _links(arguments.data_dir, arguments.spark_local_dir)
-    if arguments.certificates is not None:
-        yield _certificate(arguments.certificates)
-    if arguments.spark_conf is not None:
-        yield from _spark_conf(arguments.spark_conf, arguments.manager)
-    yield from _cluster(arguments.manager)
+    if node.data_dir is not None and node.spark_local_dir is not None:
+        yield _links(node.data_dir, node.spark_local_dir)
+    if node.certificates is not None:
+        yield _certificate(node.certificates)
+    if node.spark_conf is not None:
+        yield from _spark_conf(node.spark_conf, manager)
+    yield from _cluster(manager)
 
 
 def _socket(path: Path) -> Check:

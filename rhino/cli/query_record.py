@@ -38,7 +38,6 @@ class ForgetArguments:
 
 
 def run_forget(manager: str, arguments: ForgetArguments) -> int:
-    """Executes the command and returns its exit code. The caller handles RhinoErrors."""
     _check(arguments)
     if arguments.undo:
         return _undo(manager, arguments)
@@ -130,7 +129,6 @@ def _show_worker(result: ForgottenWorker, out: Console, verb: str) -> None:
 
 
 def run_moved(manager: str, job: str, location: str, *, as_json: bool) -> int:
-    """Executes the command and returns its exit code. The caller handles RhinoErrors."""
     done = move_checkpoint(manager, job, location)
     if as_json:
         say_json(done)
@@ -140,7 +138,6 @@ def run_moved(manager: str, job: str, location: str, *, as_json: bool) -> int:
 
 
 def run_owner(manager: str, job: str, to: str, *, next_driver: bool, as_json: bool) -> int:
-    """Executes the command and returns its exit code. The caller handles RhinoErrors."""
     if bool(to) is next_driver:
         raise InvalidRequestError("give --to NAME, or --next-driver, and not both")
     done = set_owner(manager, job, to)

@@ -32,7 +32,6 @@ class RewindArguments:
 
 
 def run_rewind(manager: str, arguments: RewindArguments) -> int:
-    """Executes the command and returns its exit code. The caller handles RhinoErrors."""
     if arguments.file_sink and arguments.no_file_sink:
         raise InvalidRequestError("--file-sink and --no-file-sink: give only one of them")
     checkpoint = QueryCheckpoint(local_path(arguments.checkpoint))

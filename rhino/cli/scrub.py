@@ -37,7 +37,6 @@ class WorkerScrub:
 
 
 def run_scrub(manager: str, workers: list[str], *, wait: bool, repair_wait_s: float, as_json: bool) -> int:
-    """Executes the command and returns its exit code. The caller handles RhinoErrors."""
     scrubs = [WorkerScrub(worker) for worker in _chosen(fetch_overview(manager).workers, workers)]
     for scrub in scrubs:
         scrub.status = start_scrub(scrub.worker.worker_id, scrub.worker.peer_address)

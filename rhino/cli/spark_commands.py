@@ -49,7 +49,6 @@ rhino jar --output-dir /opt/rhino
 
 
 def register(app: typer.Typer, panel: str) -> None:
-    """Adds the commands to `app`."""
     app.command("conf", rich_help_panel=panel, help=CONF_HELP)(expanded(conf))
     app.command(rich_help_panel=panel, help=JAR_HELP)(jar)
 

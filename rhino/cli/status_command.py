@@ -55,7 +55,6 @@ class StatusOptions:
 
 
 def run_status(call: CallOptions, asked: StatusOptions) -> int:
-    """Executes the command and returns its exit code. The caller handles RhinoErrors."""
     if asked.watch and asked.check:
         raise InvalidRequestError("--watch and --check: give only one of them")
     if asked.watch:

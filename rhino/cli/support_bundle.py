@@ -85,7 +85,6 @@ class Bundle:
 
 
 def run_support_bundle(manager: str, output: Path | None, logs: list[Path]) -> int:
-    """Executes the command and returns its exit code. The caller handles RhinoErrors."""
     bundle, workers = Bundle(), list[WorkerView]()
     bundle.files["versions.txt"] = f"{version_line()}\nPython {platform.python_version()} on {platform.platform()}\n"
 

@@ -39,7 +39,6 @@ class TakeoverArguments:
 
 
 def run_adopt(arguments: TakeoverArguments) -> int:
-    """Executes the command and returns its exit code. The caller handles RhinoErrors."""
     settings = JobSettings(replication_factor=arguments.replication_factor)
     options = AdoptOptions(arguments.integration, arguments.to_format, arguments.dry_run, arguments.idle_s)
     folder = arguments.checkpoint
@@ -73,7 +72,6 @@ def _say_adopted(arguments: TakeoverArguments, outcome: Outcome) -> None:
 
 
 def run_release(arguments: TakeoverArguments) -> int:
-    """Like `run_adopt`."""
     folder = arguments.checkpoint
     checkpoint = QueryCheckpoint(folder)
     with (

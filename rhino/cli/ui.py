@@ -72,5 +72,4 @@ def ui(asked: UiOptions, manager: ManagerOption = DEFAULT_MANAGER) -> None:
 
 
 def register(app: typer.Typer, panel: str) -> None:
-    """Adds the command to `app`."""
     app.command("ui", rich_help_panel=panel)(expanded(ui))

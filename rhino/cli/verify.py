@@ -15,7 +15,6 @@ _COLOURS = {Verdict.SOUND: "green", Verdict.UNPROVEN: "yellow", Verdict.BAD: "re
 
 
 def run_verify(data_dir: Path, job: str, partitions: list[int], *, as_json: bool) -> int:
-    """Executes the command and returns its exit code. The caller handles RhinoErrors."""
     reports: list[StoreReport] = []
     try:
         with console(error=True).status("reading") as status:

@@ -22,7 +22,7 @@ MODES = {
 
 
 def run_why(job: str, call: CallOptions, *, last: int) -> int:
-    """Prints the newest decisions and returns the exit code. The caller handles RhinoErrors."""
+    """Prints the newest decisions and returns the exit code."""
     with HandoverClient(call.manager) as client:
         found = client.decisions(job)
         names = {} if call.as_json else query_names(client.jobs())

@@ -11,7 +11,6 @@ import os
 
 import grpc
 
-from rhino_core.ids import Worker
 from rhino_core.rpc.channel import sync_channel
 from rhino_core.security.choice import client_transport
 from rhino_core.security.identity import Role
@@ -47,7 +46,3 @@ def manager_channel(address: str) -> grpc.Channel:
 def worker_channel(worker_id: str, peer_address: str) -> grpc.Channel:
     """Returns a channel to the sidecar of a worker."""
     return sync_channel(peer_address, transport(), Expected(Role.WORKER, worker_id))
-
-
-def channel_of(worker: Worker) -> grpc.Channel:
-    return worker_channel(worker.worker_id, worker.peer_address)

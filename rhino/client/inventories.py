@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rhino.client.connection import channel_of, manager_channel
+from rhino.client.connection import manager_channel, worker_channel
 from rhino.client.handover_client import HandoverClient
 from rhino_archive.bucket import Bucket
 from rhino_archive.reading import manifest_names, read_manifest, read_part
@@ -69,7 +69,7 @@ def _workers(manager: str) -> list[Worker]:
 
 def _add(worker: Worker, groups: Collection[GroupId], stored: StoredFiles) -> None:
     doing = f"inventory of worker {worker.worker_id} at {worker.peer_address}"
-    with channel_of(worker) as channel:
+    with worker_channel(worker.worker_id, worker.peer_address) as channel:
         stub = peer_pb2_grpc.PeerStub(channel)
         for group in groups:
             request = peer_pb2.InventoryRequest(group=convert.group_to_pb(group))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from rhino.client.overview import GroupView, JobView, Overview, query_names
+from rhino.client.overview import JobView, Overview, query_names
 from rhino_core.errors import UnknownError
 
 
@@ -43,17 +43,13 @@ def _of_worker(overview: Overview, worker: str) -> Overview:
     if not workers:
         known = ", ".join(sorted(one.worker_id for one in overview.workers)) or "none"
         raise UnknownError(f"worker {worker!r} is not known; the known workers are {known}")
-    groups = tuple(group for group in overview.groups if _is_member(group, worker))
+    groups = tuple(one for one in overview.groups if any(member.worker_id == worker for member in one.members))
     jobs = tuple(one for one in (_on_worker(job, worker) for job in overview.jobs) if one.virtual_nodes)
     handovers = tuple(
         one for one in overview.handovers if any(worker in (move.origin, move.target) for move in one.plan.moves)
     )
     drains = tuple(one for one in overview.drains if one.worker == worker)
     return dataclasses.replace(overview, workers=workers, groups=groups, jobs=jobs, handovers=handovers, drains=drains)
-
-
-def _is_member(group: GroupView, worker: str) -> bool:
-    return any(member.worker_id == worker for member in group.members)
 
 
 def _on_worker(job: JobView, worker: str) -> JobView:

@@ -48,12 +48,6 @@ def _bind(server: Server, listen: str) -> str:
     return f"{host}:{port}"
 
 
-def _archiver(settings: ManagerSettings, journal: Journal, transport: Transport) -> Archiver | None:
-    if not settings.archive:
-        return None
-    return Archiver(settings, journal, transport)
-
-
 @contextlib.asynccontextmanager
 async def _metrics(
     settings: ManagerSettings,
@@ -159,7 +153,7 @@ async def _serve(
             transport=transport,
             policy=policy_of(settings),
             turns=turns,
-            archiver=_archiver(settings, journal, transport),
+            archiver=Archiver(settings, journal, transport) if settings.archive else None,
         )
         replication.attach(server)
         handover.attach(server)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rhino.testing.class_archive import archive
+from rhino.testing.session import close_driver, output_into
 from rhino_core.errors import RhinoError, UnavailableError
 from spark_connector.java import find_java, spark_java_home
 from spark_connector.local.daemons import temporary_daemons
@@ -30,19 +29,11 @@ def make(path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         written = Path(folder) / path.name
         os.environ["JAVA_HOME"] = str(spark_java_home(find_java()))
-        with (Path(folder) / "output").open("w") as output:
-            saved = [os.dup(1), os.dup(2)]
-            os.dup2(output.fileno(), 1)
-            os.dup2(output.fileno(), 2)
-            try:
-                with temporary_daemons() as daemons:
-                    _train(written, Path(folder), daemons.conf())
-            finally:
-                for number, descriptor in enumerate(saved, start=1):
-                    os.dup2(descriptor, number)
-                    os.close(descriptor)
+        output = Path(folder) / "output"
+        with output_into(output), temporary_daemons() as daemons:
+            _train(written, Path(folder), daemons.conf())
         if not written.is_file():
-            said = (Path(folder) / "output").read_text()
+            said = output.read_text()
             raise UnavailableError(f"{find_java()} has not written {path}: {said[-1000:].strip()}")
         written.replace(path)  # atomically: other processes see the complete file or none
 
@@ -56,19 +47,11 @@ def _train(written: Path, folder: Path, conf: dict[str, str]) -> None:
         "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
     }
     spark = SparkSession.builder.config(map=settings).getOrCreate()
-    gateway = SparkContext._gateway
     try:
         _run_queries(spark, folder)
     finally:
         spark.stop()
-        assert gateway is not None
-        gateway.shutdown()
-        gateway.proc.stdin.close()  # this ends the JVM, which then writes the archive
-        try:
-            gateway.proc.wait(DUMP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            gateway.proc.kill()
-            gateway.proc.wait()
+        close_driver(DUMP_TIMEOUT_S)  # the JVM writes the archive at its end
 
 
 def _run_queries(spark: SparkSession, folder: Path) -> None:

@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from pyspark.sql import SparkSession
 
 from rhino.testing import rhino_daemons, session, spark_daemons
-from rhino.testing.conf import rhino_settings, spark_settings, stock_settings
+from rhino.testing.conf import spark_settings, stock_settings
 from rhino.testing.managers import Managers, free_port
 from rhino.testing.network import Loopback, Network
 from rhino.testing.process import ClusterError, Process, kill_pid
@@ -23,6 +22,7 @@ from rhino.testing.reaper import Reaper
 from rhino.testing.security import ClusterSecurity
 from rhino.testing.shape import ClusterShape
 from rhino_core.settings import SidecarSettings
+from spark_connector.conf import application_settings
 
 STOP_TIMEOUT_S = 5.0
 
@@ -99,9 +99,7 @@ class LocalCluster:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def start(self) -> None:
@@ -187,7 +185,7 @@ class LocalCluster:
 
     def conf(self, app_name: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """Spark settings of a session on this cluster. `extra` takes precedence."""
-        state = rhino_settings(self.manager, self.socket) if self._rhino else stock_settings()
+        state = application_settings(self.manager, socket=self.socket) if self._rhino else stock_settings()
         count, driver = len(self.workers), self.network.center
         settings = spark_settings(self.master_url, app_name, self.shape, count, driver)
         tls = self._security.conf() if self._security else {}

@@ -6,7 +6,7 @@ import os
 
 from rhino.testing.shape import ClusterShape
 from rhino.testing.spark_daemons import lean_jvm
-from spark_connector.conf import SPARK_PROVIDER, STREAMING, application_settings, recovery_conf, state_conf
+from spark_connector.conf import SPARK_PROVIDER, STREAMING, recovery_conf, state_conf
 
 
 def spark_settings(master_url: str, app_name: str, shape: ClusterShape, workers: int, driver: str) -> dict[str, str]:
@@ -36,10 +36,6 @@ def spark_settings(master_url: str, app_name: str, shape: ClusterShape, workers:
         "spark.log.level": "WARN",
         "spark.sql.session.timeZone": "UTC",
     }
-
-
-def rhino_settings(manager: str, socket: str) -> dict[str, str]:
-    return application_settings(manager, socket=socket)
 
 
 def stock_settings() -> dict[str, str]:

@@ -37,18 +37,13 @@ class PrepareFacts:
 
 @dataclass(frozen=True, slots=True)
 class CommitFacts:
-    worker_id: str
-    version: ids.StoreVersion
     changelog: bool  # False: the zip of a snapshot, which the maintenance thread commits
-    copies: int
     duration_ms: float
-    finished_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class SidecarFacts:
     worker_id: str
-    stored_bytes: int
     resident_bytes_max: int
     replicated_bytes_in: int
     prepares: tuple[PrepareFacts, ...]  # oldest first
@@ -68,17 +63,6 @@ def _prepare(worker_id: str, record: sidecar_pb2.PrepareRecord) -> PrepareFacts:
     )
 
 
-def _commit(worker_id: str, record: sidecar_pb2.CommitRecord) -> CommitFacts:
-    return CommitFacts(
-        worker_id=worker_id,
-        version=convert.store_version_of(record.version),
-        changelog=record.kind == common_pb2.FILE_KIND_CHANGELOG,
-        copies=record.copies,
-        duration_ms=record.duration_ms,
-        finished_ms=record.finished_ms,
-    )
-
-
 def describe(
     worker_id: str, peer_address: str, *, prepares_max: int, commits_max: int, timeout_s: float = 10.0
 ) -> SidecarFacts:
@@ -89,9 +73,8 @@ def describe(
         reply = call_sync(f"sidecar at {peer_address}", lambda: stub.Describe(request, timeout=timeout_s))
     return SidecarFacts(
         worker_id=worker_id,
-        stored_bytes=reply.stored_bytes,
         resident_bytes_max=reply.resident_bytes_max,
         replicated_bytes_in=reply.replicated_bytes_in,
         prepares=tuple(_prepare(worker_id, p) for p in reply.prepares),
-        commits=tuple(_commit(worker_id, c) for c in reply.commits),
+        commits=tuple(CommitFacts(c.kind == common_pb2.FILE_KIND_CHANGELOG, c.duration_ms) for c in reply.commits),
     )

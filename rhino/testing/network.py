@@ -7,7 +7,6 @@ import os
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import Protocol, Self
 
 from rhino.testing.process import ClusterError
@@ -80,7 +79,9 @@ class Namespaces:
             (self.center, (), self._name),
             *((self.host(i), self._inside(i), "eth0") for i in range(self._workers)),
         )
-        links = {host: _link_address(inside, device) for host, inside, device in places}
+        links = {
+            host: _run(*inside, "cat", f"/sys/class/net/{device}/address").strip() for host, inside, device in places
+        }
         cut = self.host(index)
         for host, inside, device in places:
             for other in set(links) - {cut} if host == cut else {cut}:
@@ -120,9 +121,7 @@ class Namespaces:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._remove()
 
     def _inside(self, index: int) -> tuple[str, ...]:
@@ -147,10 +146,6 @@ class Namespaces:
         for index in range(self._workers):
             subprocess.run(["ip", "netns", "delete", f"{self._name}-{index}"], capture_output=True, check=False)
         subprocess.run(["ip", "link", "delete", self._name], capture_output=True, check=False)
-
-
-def _link_address(inside: Sequence[str], device: str) -> str:
-    return _run(*inside, "cat", f"/sys/class/net/{device}/address").strip()
 
 
 def _run(*command: str) -> str:

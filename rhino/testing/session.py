@@ -30,7 +30,7 @@ def open_session(conf: Mapping[str, str], *, log_path: Path) -> SparkSession:
     active = SparkContext._active_spark_context
     if active is not None:
         raise ClusterError(f"a SparkContext on {active.master} is running in this process: stop it first")
-    with _environment(spark_env(conf["spark.driver.host"])), _output_into(log_path), _interrupts_kept():
+    with _environment(spark_env(conf["spark.driver.host"])), output_into(log_path), _interrupts_kept():
         try:
             return SparkSession.builder.config(map=dict(conf)).getOrCreate()
         except PySparkRuntimeError as error:
@@ -38,8 +38,11 @@ def open_session(conf: Mapping[str, str], *, log_path: Path) -> SparkSession:
             raise ClusterError(f"Spark's driver does not start: {error}{tail}") from error
 
 
-def close_driver() -> None:
-    """Stops the present session, if any, and ends the driver JVM. The next session starts another JVM. Idempotent."""
+def close_driver(timeout_s: float = DRIVER_STOP_TIMEOUT_S) -> None:
+    """Stops the present session, if any, and ends the driver JVM. The next session starts another JVM. Idempotent.
+
+    `timeout_s`: the JVM has so long for its end. Then it is killed.
+    """
     active = SparkContext._active_spark_context
     if active is not None:
         active.stop()
@@ -51,7 +54,7 @@ def close_driver() -> None:
     if process is not None:
         process.stdin.close()  # the JVM ends at the end of its standard input
         try:
-            process.wait(DRIVER_STOP_TIMEOUT_S)
+            process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -114,7 +117,7 @@ def _interrupts_kept() -> Iterator[None]:
 
 
 @contextmanager
-def _output_into(path: Path) -> Iterator[None]:
+def output_into(path: Path) -> Iterator[None]:
     """A JVM started inside this context writes its standard output and error to `path`."""
     sys.stdout.flush()
     sys.stderr.flush()

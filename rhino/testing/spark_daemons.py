@@ -26,7 +26,6 @@ SPARK_HOME = Path(pyspark.__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Master:
-    process: Process
     url: str  # spark://host:port
     ui: str  # http://host:port
 
@@ -78,7 +77,7 @@ def wait_master(process: Process) -> Master:
     """Waits until the master serves. Its log contains the ports."""
     url = process.wait_for_match(r"Starting Spark master at (spark://\S+:\d+)\s", timeout_s=START_TIMEOUT_S)[1]
     ui = process.wait_for_match(r"MasterWebUI.*started at (http://\S+:\d+)\s", timeout_s=START_TIMEOUT_S)[1]
-    return Master(process, url, ui)
+    return Master(url, ui)
 
 
 def start_worker(

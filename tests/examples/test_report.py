@@ -46,9 +46,9 @@ def prepare(partition: int, **changes: object) -> PrepareFacts:
 
 
 def sidecar(worker_id: str, prepares: tuple[PrepareFacts, ...] = ()) -> SidecarFacts:
-    commits = tuple(CommitFacts(worker_id, version(0), True, 2, float(ms), 0) for ms in range(1, 101))
-    snapshot = CommitFacts(worker_id, version(0), False, 2, 99_999.0, 0)
-    return SidecarFacts(worker_id, 5, 50 * 2**20, 1000, prepares, (*commits, snapshot))
+    commits = tuple(CommitFacts(True, float(ms)) for ms in range(1, 101))
+    snapshot = CommitFacts(False, 99_999.0)
+    return SidecarFacts(worker_id, 50 * 2**20, 1000, prepares, (*commits, snapshot))
 
 
 def seen(*prepares: PrepareFacts, verdict: Verdict | None = None) -> Observations:

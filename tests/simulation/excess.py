@@ -9,6 +9,7 @@ from rhino_core.ids import Epoch, GroupId, StoreId, Version, Worker
 from tests.simulation.brief import brief
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.copies import excess
+from worker_runtime.protocol.copies.pulling import Inventory
 
 if TYPE_CHECKING:
     from tests.simulation.sidecar import Sidecar
@@ -89,7 +90,7 @@ class _Asking:
         self._excess, self._me, self._order = excess_, sidecar, order
         self._losses = sidecar.cluster.checkers.losses
         self._waiting = list(order.members)
-        self._answers: list[excess.Answer] = []
+        self._answers: list[Inventory] = []
         self._next()
 
     def _next(self) -> None:
@@ -108,4 +109,4 @@ class _Asking:
         if other is None:
             return
         epoch = other.machine.view.epoch(self._order.group)
-        self._answers.append(excess.Answer(other.worker, epoch, other.inventory(self._order.group)))
+        self._answers.append(Inventory(other.worker, other.inventory(self._order.group), epoch))

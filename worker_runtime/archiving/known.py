@@ -14,7 +14,7 @@ from rhino_archive.manifest import ArchivedFile, ArchivedVersion, Extent, Part
 from rhino_archive.reading import read_part
 from rhino_core.errors import IntegrityError, UnknownError
 from rhino_core.ids import FileEntry, GroupId, StoreId
-from worker_runtime.protocol.copies.pulling import same_bytes
+from worker_runtime.protocol.keys import same_bytes
 from worker_runtime.protocol.versions.closure import Catalogue, StoreCatalogue
 
 log = logging.getLogger(__name__)
@@ -84,12 +84,12 @@ class Known:
         Returns the number of requests. Without the objects of `basis` all files go up again: this repairs an archive.
         """
         now, requests = self._clock(), 0
+        for group in groups:  # before the first wait: an order for another job drops what nobody has asked for
+            self._groups.setdefault(group, _Group(now)).asked_at = now
         # A folder may lose its mount at any time, and a look at it costs nothing.
         if bucket.is_folder or now > self._claim_seen_at + CLAIM_S:
             await require_claim(bucket, job)
             self._claim_seen_at, requests = now, 1
-        for group in groups:
-            self._groups.setdefault(group, _Group(now)).asked_at = now
         parts = {group: part for part in basis for group in part.groups}
         unread: dict[Part, list[GroupId]] = {}
         for group in groups:

@@ -10,12 +10,11 @@ from functools import partial
 from rhino_archive.bucket import Bucket, bucket
 from rhino_archive.manifest import ArchivedFile, ArchivedVersion
 from rhino_core.errors import IntegrityError, RhinoError, UnknownError
-from rhino_core.ids import FileEntry, GroupId, StoreVersion
+from rhino_core.ids import GroupId, StoreVersion
 from worker_runtime.archiving.lists import Lists
 from worker_runtime.archiving.ranges import AHEAD_BYTES, Budget, RangeReader
 from worker_runtime.fetch.peers import Copy, Peers, Reached
 from worker_runtime.protocol.copies.preparing import PrepareState, Verdict
-from worker_runtime.protocol.copies.pulling import same_bytes
 from worker_runtime.protocol.versions.closure import pull_order
 from worker_runtime.replication import Replication
 from worker_runtime.statistics import Statistics
@@ -93,13 +92,9 @@ class Loader:
     def _missing(self, archived: Iterable[ArchivedVersion]) -> list[ArchivedFile]:
         """The files that are not here, in the order in which they may come, and in that of the packs."""
         files = {(file.entry.store, file.entry.name): file for one in archived for file in one.files}
-        missing = {key: file for key, file in files.items() if not self._is_here(file.entry)}
+        missing = {key: file for key, file in files.items() if not self._peers.is_here(file.entry)}
         packed = sorted(missing.values(), key=lambda file: [(at.pack, at.offset) for at in file.extents[:1]])
         return [missing[entry.store, entry.name] for entry in pull_order(file.entry for file in packed)]
-
-    def _is_here(self, entry: FileEntry) -> bool:
-        known = self._store.files.record(entry.store, entry.name)
-        return known is not None and same_bytes(known.entry, entry)
 
     async def _fetch(self, archive: Bucket, files: Sequence[ArchivedFile], reached: Reached) -> None:
         """Stores the files one after the other. Raises IntegrityError, with the packs, for wrong bytes."""

@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import NamedTuple
 
 import grpc.aio
 
@@ -23,7 +22,8 @@ from rhino_pb import peer_pb2, peer_pb2_grpc
 from worker_runtime.manager_link.directory import Directory
 from worker_runtime.precedence import Turns
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.copies.pulling import Found, Inventory, same_bytes
+from worker_runtime.protocol.copies.pulling import Found, Inventory
+from worker_runtime.protocol.keys import same_bytes
 from worker_runtime.replication import Replication
 from worker_runtime.statistics import Statistics
 from worker_runtime.storage.disk.incoming import Incoming
@@ -35,15 +35,8 @@ CHUNK_TIMEOUT_S = 15.0  # a fetch without another chunk for so long is abandoned
 UNUSED_S = 600.0  # a connection used within this time may still carry a fetch
 Reached = Callable[[FileEntry, int], None]
 Copy = Callable[[Incoming], Awaitable[None]]
+Connected = tuple[str, str, int]  # worker id, address, and the edition of this worker's own certificate
 FETCH_TIMEOUT_S = 24 * 3600.0  # every call needs a deadline; progress is checked per chunk
-
-
-class Connected(NamedTuple):
-    """The purpose of a connection. `edition`: of this worker's own certificate."""
-
-    worker_id: str
-    address: str
-    edition: int
 
 
 class Peers:
@@ -110,7 +103,7 @@ class Peers:
                 return 0
             failure: RhinoError = UnavailableError(f"{entry.store}/{entry.name}: nobody to fetch it from")
             for holder in found.holders:
-                if self._is_here(entry):
+                if self.is_here(entry):
                     return 0
                 try:
                     return await self._fetch(holder.worker_id, entry, partial(self._copy, holder, entry, reached))
@@ -125,11 +118,12 @@ class Peers:
         Raises the errors of `copy`, and those of a file that cannot be stored.
         """
         async with self._pulling.hold((entry.store, entry.content)):
-            if self._is_here(entry) or await self._linked(entry):
+            if self.is_here(entry) or await self._linked(entry):
                 return 0
             return await self._fetch(source, entry, copy)
 
-    def _is_here(self, entry: FileEntry) -> bool:
+    def is_here(self, entry: FileEntry) -> bool:
+        """Whether a file of this name is here, with the same bytes."""
         known = self._replication.store.files.record(entry.store, entry.name)
         return known is not None and same_bytes(known.entry, entry)
 
@@ -207,7 +201,7 @@ class Peers:
             stream.cancel()
 
     def _connected(self, worker: Worker) -> Connected:
-        return Connected(worker.worker_id, worker.peer_address, self._transport.edition)
+        return worker.worker_id, worker.peer_address, self._transport.edition
 
     def _stub(self, worker: Worker) -> peer_pb2_grpc.PeerAsyncStub:
         worker = self._directory.current(worker)

@@ -61,13 +61,6 @@ class ArchivePort(Protocol):
         ...
 
 
-class NoArchive:
-    """An archive that has nothing. `ArchivePort`."""
-
-    async def load(self, versions: Sequence[StoreVersion], verdict: Verdict, reached: Reached) -> Verdict | None:
-        return verdict
-
-
 class Preparer:
     """Executes Prepare calls."""
 
@@ -86,7 +79,7 @@ class Preparer:
         self._manager = manager
         self._statistics = statistics
         self._timeout_s = timeout_s
-        self._archive: ArchivePort = archive or NoArchive()
+        self._archive = archive
         self._fetches = asyncio.Semaphore(FETCHES_AT_ONCE)
         self._waits = LogLimit(time.monotonic)  # executors ask again all the time
 
@@ -162,7 +155,7 @@ class Preparer:
         unknown = [version for version, plan in zip(missing, plans, strict=True) if plan is None]
         if unknown:
             verdict = survey.verdict(unknown, await self._known(unknown), self._replication.me)
-            return await self._archive.load(unknown, verdict, progress.reached)
+            return verdict if self._archive is None else await self._archive.load(unknown, verdict, progress.reached)
         finds = {(f.entry.store, f.entry.name): f for plan in plans for f in plan or ()}
         progress.wanted = [found.entry for found in finds.values()]
         with self._peers.turns.prepare():

@@ -91,7 +91,9 @@ class ManagerClient:
         self._reported: dict[GroupId, tuple[Epoch, bool]] = {}
         self._beats = Heartbeats(address, self._heartbeat)
         self._settings: dict[str, JobSettings] = {}
-        self._resolving: dict[tuple[GroupId, bool, GroupId | None], asyncio.Task[ReplicaGroup]] = {}
+        self._resolving: dict[
+            tuple[GroupId, bool, GroupId | None], asyncio.Task[replication_pb2.ResolveGroupReply]
+        ] = {}
         self._asking: dict[GroupId, asyncio.Task[None]] = {}
         self._outsiders = LogLimits(time.monotonic)
         self._writers: dict[tuple[GroupId, str], asyncio.Task[None]] = {}
@@ -215,17 +217,11 @@ class ManagerClient:
         """Asks the manager, once for all callers with the same question."""
         task = self._resolving.get(question := (group, existing_only, branch_of))
         if task is None:
-            resolving = self._resolve_once(group, settings, existing_only, branch_of)
+            resolving = self._resolved(group, settings, existing_only=existing_only, branch_of=branch_of)
             task = asyncio.create_task(resolving, name=f"resolve {group}")
             self._resolving[question] = task
             task.add_done_callback(lambda _: self._resolving.pop(question, None))
-        return await asyncio.shield(task)
-
-    async def _resolve_once(
-        self, group: GroupId, settings: JobSettings, existing_only: bool, branch_of: GroupId | None
-    ) -> ReplicaGroup:
-        reply = await self._resolved(group, settings, existing_only=existing_only, branch_of=branch_of)
-        return replica_group_of(reply.group)
+        return replica_group_of((await asyncio.shield(task)).group)
 
     async def _resolved(
         self,
@@ -362,7 +358,7 @@ class ManagerClient:
             worker_id=me.worker_id,
             incarnation=me.incarnation,
             stored_bytes=store.files.stored_bytes(),
-            free_bytes=store.space.free_bytes(),
+            free_bytes=store.disk.free_bytes(),
             changed=[self._report(group) for group in changed],
             resident_bytes_max=resident_bytes()[1],
             replicated_bytes=self._statistics.received_bytes,

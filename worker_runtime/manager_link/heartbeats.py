@@ -41,7 +41,6 @@ class Heartbeats:
         self._left = asyncio.Event()
 
     def beat_now(self) -> None:
-        """Sends the next heartbeat at once."""
         self._now.set()
 
     async def leave(self, *, wait: bool) -> None:

@@ -64,7 +64,7 @@ class GrantPool:
     """
 
     def __init__(self, limit_bytes: int, window_bytes: int) -> None:
-        self._limit = limit_bytes
+        self.limit_bytes = limit_bytes
         self._window = window_bytes
         self._streams: dict[int, _Stream] = {}
         self._last = 0
@@ -72,15 +72,6 @@ class GrantPool:
     @property
     def granted_bytes(self) -> int:
         return sum(stream.window_bytes for stream in self._streams.values())
-
-    @property
-    def returnable_bytes(self) -> int:
-        """Granted bytes, free again and not yet returned to the senders."""
-        return sum(stream.returnable_bytes for stream in self._streams.values())
-
-    @property
-    def limit_bytes(self) -> int:
-        return self._limit
 
     def open(self) -> tuple[int, int]:
         """Opens a stream.
@@ -181,7 +172,7 @@ class GrantPool:
         self._streams.pop(stream, None)
 
     def check_invariants(self) -> None:
-        assert self.granted_bytes <= self._limit, "more granted than the limit"
+        assert self.granted_bytes <= self.limit_bytes, "more granted than the limit"
         for state in self._streams.values():
             assert 0 <= state.buffered_bytes + state.returnable_bytes <= state.window_bytes <= self._window, (
                 "window out of bounds"
@@ -195,7 +186,7 @@ class GrantPool:
                 idle_bytes += state.window_bytes
             else:
                 working += 1
-        return min(self._window, (self._limit - idle_bytes) // max(1, working))
+        return min(self._window, (self.limit_bytes - idle_bytes) // max(1, working))
 
     def _grow(self, state: _Stream) -> int:
         more = self._free_share(self._window - state.window_bytes)
@@ -203,4 +194,4 @@ class GrantPool:
         return more
 
     def _free_share(self, wanted_bytes: int) -> int:
-        return max(0, min(wanted_bytes, (self._limit - self.granted_bytes + 1) // 2))
+        return max(0, min(wanted_bytes, (self.limit_bytes - self.granted_bytes + 1) // 2))

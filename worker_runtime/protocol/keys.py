@@ -1,4 +1,4 @@
-"""Lookup keys of the cores of this package."""
+"""Lookup keys of the cores of this package, and when two files are the same."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ class FileKey(NamedTuple):
 
 def key_of(entry: FileEntry) -> FileKey:
     return FileKey(entry.store, entry.name)
+
+
+def same_bytes(one: FileEntry, other: FileEntry) -> bool:
+    return (one.crc32c, one.size_bytes) == (other.crc32c, other.size_bytes)
 
 
 def lane_of(name: str) -> Lane:

@@ -18,7 +18,7 @@ from worker_runtime.push.connection import Connection
 from worker_runtime.push.core.records import UNFINISHED, Session, TamperedError, plain_session
 from worker_runtime.push.opening import NOT_ENCRYPTED, TOKEN_BYTES, AdmittedSender, Encryption, Ticket, Tickets
 from worker_runtime.push.receiver import Receiver
-from worker_runtime.push.sockets import tune
+from worker_runtime.push.sockets import received, tune
 
 log = logging.getLogger(__name__)
 PAUSE_S = 0.1  # pause after a connection that could not be accepted
@@ -165,20 +165,10 @@ class PushListener:
         deadline = asyncio.get_running_loop().time() + opening.TOKEN_S
         try:
             async with asyncio.timeout_at(deadline):
-                ticket = await self._presented(sock)
+                ticket = self._tickets.redeem(await received(sock, TOKEN_BYTES))
         except TimeoutError:
             return None
         return None if ticket is None else (ticket, await self._session(sock, ticket, deadline))
-
-    async def _presented(self, sock: socket.socket) -> Ticket | None:
-        """The ticket of the connection's token."""
-        token = b""
-        while len(token) < TOKEN_BYTES:
-            piece = await asyncio.get_running_loop().sock_recv(sock, TOKEN_BYTES - len(token))
-            if not piece:
-                return None
-            token += piece
-        return self._tickets.redeem(token)
 
     async def _session(self, sock: socket.socket, ticket: Ticket, deadline: float) -> Session:
         """Raises OSError. Nobody else can use the ticket, so its sender hears nothing of a thief but the alarm."""

@@ -31,7 +31,7 @@ from worker_runtime.codec import LANE_TO_PB
 from worker_runtime.push.connection import Connection
 from worker_runtime.push.core.noise import HANDSHAKE_BYTES, PSK_BYTES, Handshake
 from worker_runtime.push.core.records import HANDSHAKE, Session, TamperedError, initiator_session, responder_session
-from worker_runtime.push.sockets import CONNECT_TIMEOUT_S, connect
+from worker_runtime.push.sockets import CONNECT_TIMEOUT_S, connect, received
 
 log = logging.getLogger(__name__)
 LABEL = b"rhino push v1"
@@ -238,11 +238,8 @@ def _no_secret() -> TamperedError:
 
 
 async def _message(sock: socket.socket) -> bytes:
-    """A handshake message: later bytes stay in the socket."""
-    received = b""
-    while len(received) < HANDSHAKE_BYTES:
-        piece = await asyncio.get_running_loop().sock_recv(sock, HANDSHAKE_BYTES - len(received))
-        if not piece:
-            raise ConnectionResetError("the other end has refused the connection")
-        received += piece
-    return received
+    """A handshake message."""
+    message = await received(sock, HANDSHAKE_BYTES)
+    if len(message) < HANDSHAKE_BYTES:
+        raise ConnectionResetError("the other end has refused the connection")
+    return message

@@ -30,6 +30,17 @@ async def connect(host: str, port: int, first: bytes) -> socket.socket:
     return sock
 
 
+async def received(sock: socket.socket, size: int) -> bytes:
+    """So many bytes, or fewer if the connection ends before. Later bytes stay in the socket. Raises OSError."""
+    found = b""
+    while len(found) < size:
+        piece = await asyncio.get_running_loop().sock_recv(sock, size - len(found))
+        if not piece:
+            break
+        found += piece
+    return found
+
+
 def tune(sock: socket.socket) -> None:
     """Sets socket options: send small messages at once, and detect a silently dead peer."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

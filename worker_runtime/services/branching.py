@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from rhino_core.errors import InvalidRequestError, UnknownError
-from rhino_core.ids import FileEntry, FileKind, GroupId, ReplicaGroup, StoreId, StoreVersion
+from rhino_core.ids import FileEntry, GroupId, ReplicaGroup, StoreId, StoreVersion
 from worker_runtime.manager_link.client import ManagerClient
 from worker_runtime.protocol import events as ev
+from worker_runtime.protocol.versions.closure import pull_order
 from worker_runtime.replication import Replication
 
 log = logging.getLogger(__name__)
 TIMEOUT_S = 60.0
 AT_ONCE = 4  # stores at a time: commits of executors must not wait behind many links
-_ORDER = {FileKind.SST: 0, FileKind.LOG: 0, FileKind.SNAPSHOT: 1, FileKind.CHANGELOG: 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Brancher:
         log.info("branched", extra={**extra, "duration_ms": round(branched.duration_ms, 1)})
         return branched
 
-    def _closure(self, link: VersionLink) -> list[FileEntry]:
+    def _closure(self, link: VersionLink) -> tuple[FileEntry, ...]:
         """The closure of the version, in the order in which its files may become known."""
         version, store = link.source, link.source.store
         if store.job == link.target.job:
@@ -103,9 +103,7 @@ class Brancher:
             me = self._replication.me.worker_id
             raise UnknownError(f"{version}: worker {me} does not hold this version")
         found = [entry for name in names if (entry := catalogue.get(name)) is not None]
-        return sorted(
-            found, key=lambda entry: (_ORDER[entry.kind], bool(entry.same_as), entry.version or (), entry.name)
-        )
+        return pull_order(sorted(found, key=lambda entry: (entry.version or (), entry.name)))
 
     def _source(self, group: GroupId) -> ReplicaGroup:
         self._manager.require_unforgotten(group)

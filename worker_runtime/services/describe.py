@@ -27,7 +27,7 @@ class Describer:
         return sidecar_pb2.DescribeReply(
             worker=worker_to_pb(self._replication.me),
             stored_bytes=store.files.stored_bytes(),
-            free_bytes=store.space.free_bytes(),
+            free_bytes=store.disk.free_bytes(),
             resident_bytes=resident,
             resident_bytes_max=resident_max,
             replicated_bytes_out=statistics.sent_bytes,

@@ -23,7 +23,7 @@ from rhino_core.rpc import audited
 from rhino_core.rpc.convert import epoch_to_pb, file_to_pb, settings_of, store_of, store_version_of, versions_of
 from rhino_core.settings import SidecarSettings
 from rhino_pb import sidecar_pb2, sidecar_pb2_grpc
-from worker_runtime.codec import source_to_pb, state_to_pb
+from worker_runtime.codec import STATE_TO_PB, source_to_pb
 from worker_runtime.fetch.prepare import Preparer
 from worker_runtime.manager_link.client import ManagerClient
 from worker_runtime.protocol import events as ev
@@ -230,7 +230,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         if session.session_id not in self._sessions:
             self._store.pins.end(session.session_id)  # the session ended meanwhile: leave no pins behind
         return sidecar_pb2.PrepareReply(
-            state=state_to_pb(record.state),
+            state=STATE_TO_PB[record.state],
             source=source_to_pb(record.source),
             fetched_bytes=record.fetched_bytes,
             duration_ms=record.duration_ms,

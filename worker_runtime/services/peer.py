@@ -130,8 +130,8 @@ class PeerService(peer_pb2_grpc.PeerServicer):
                 f"{store}/{request.name}: offset {request.offset}, but it has {record.entry.size_bytes} bytes"
             )
         yield peer_pb2.FetchChunk(file=file_to_pb(record.entry), offset=request.offset)
-        host, reader = host_of(context.peer()), Reader()
-        turn, told_at = self._turnstile.enter(host), time.monotonic()
+        host, told_at = host_of(context.peer()), time.monotonic()
+        turn, reader = self._turnstile.enter(host), Reader()  # a refused call has no reader to close
         try:
             while not await is_turn(turn):
                 with reader.takes():

@@ -13,6 +13,7 @@ from rhino_core.runner import Runner
 from worker_runtime.fetch.peers import Peers
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.copies import excess
+from worker_runtime.protocol.copies.pulling import Inventory
 from worker_runtime.replication import Replication
 
 log = logging.getLogger(__name__)
@@ -98,13 +99,12 @@ class ExcessCollector:
         given = tuple(answer for answer in answers if answer is not None)
         self._runner.post(excess.MembersAnswered(order.group, order.epoch, given))
 
-    async def _ask(self, member: Worker, group: GroupId) -> excess.Answer | None:
+    async def _ask(self, member: Worker, group: GroupId) -> Inventory | None:
         try:
-            inventory = await self._peers.inventory(member, group)
+            return await self._peers.inventory(member, group)
         except RhinoError as error:
             log.info("no answer about a copy in excess", extra={"peer": member.worker_id, "error": str(error)})
             return None
-        return excess.Answer(inventory.worker, inventory.epoch, inventory.files)
 
 
 def _log_failure(effect: excess.RemoveExcess, error: RhinoError) -> None:

@@ -117,7 +117,8 @@ class Scrubber:
             if self._round is not scrub:
                 return
             scrub.position = key
-            self._save_sometimes()
+            if time.monotonic() - self._saved_at >= SAVE_S:
+                self._save()
         if scrub.full_pace:
             self._rests_until = 2 * time.monotonic() - begun
         scrub.running, scrub.position, scrub.finished_ms = False, None, wall_ms()
@@ -204,10 +205,6 @@ class Scrubber:
         return group is not None and group.member(self._replication.me.worker_id) is not None
 
     # ------------------------------------------------------------ persistence
-
-    def _save_sometimes(self) -> None:
-        if time.monotonic() - self._saved_at >= SAVE_S:
-            self._save()
 
     def _save(self) -> None:
         self._saved_at = time.monotonic()

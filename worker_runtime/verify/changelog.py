@@ -29,11 +29,6 @@ class Change:
     value: bytes | None
     merges: bool = False
 
-    @property
-    def lives(self) -> bool:
-        """The key exists afterwards."""
-        return self.value is not None
-
 
 @dataclass(frozen=True, slots=True)
 class Changelog:
@@ -57,10 +52,7 @@ def parse(data: bytes) -> Changelog:
     """Parses a changelog. Raises IntegrityError for data that Spark would not read to its end."""
     reader = _Reader(lz4_blocks.unpack(data))
     version, lineage = _header(reader)
-    changes = tuple(_changes_v3(reader) if version == "v3" else _changes_v4(reader))
-    if not reader.at_end:
-        raise IntegrityError("the changelog goes on behind its end mark")
-    return Changelog(lineage, changes)
+    return Changelog(lineage, tuple(_changes(reader, version)))
 
 
 def lineage(data: bytes) -> tuple[Version, ...]:
@@ -99,10 +91,8 @@ def check(data: bytes, *, lineage_wanted: bool) -> None:
         _header(reader)
     elif kind != "v1":
         reader.text()
-    for _ in _changes_v3(reader) if kind in ("v1", "v3") else _changes_v4(reader):
+    for _ in _changes(reader, kind):
         pass
-    if not reader.at_end:
-        raise IntegrityError("the changelog goes on behind its end mark")
 
 
 def _kind(content: bytes) -> str:
@@ -126,6 +116,12 @@ def _lineage(text: str) -> tuple[Version, ...]:
         return tuple(Version(int(item["version"]), str(item["checkpointUniqueId"])) for item in json.loads(text))
     except (ValueError, TypeError, KeyError) as error:
         raise IntegrityError(f"the changelog's lineage is not readable: {error}") from error
+
+
+def _changes(reader: _Reader, kind: str) -> Iterator[Change]:
+    yield from _changes_v3(reader) if kind in ("v1", "v3") else _changes_v4(reader)
+    if not reader.at_end:
+        raise IntegrityError("the changelog goes on behind its end mark")
 
 
 def _changes_v3(reader: _Reader) -> Iterator[Change]:

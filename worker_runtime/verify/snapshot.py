@@ -56,10 +56,7 @@ def metadata_in(opened: zipfile.ZipFile) -> Metadata:
     version, _, text = opened.read("metadata").decode().partition("\n")
     if version.strip() not in ("v1", "v2"):
         raise IntegrityError(f"metadata of version {version!r}, expected v1 or v2")
-    return _metadata(json.loads(text))
-
-
-def _metadata(fields: dict[str, Any]) -> Metadata:
+    fields: dict[str, Any] = json.loads(text)
     ssts = [
         (f"SSTs/{_plain(file['dfsSstFileName'])}", _plain(file["localFileName"]), int(file["sizeBytes"]))
         for file in fields.get("sstFiles") or ()

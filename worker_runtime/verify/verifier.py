@@ -133,7 +133,7 @@ class _Check:
         self._report = report
         self._files, self._database = folder / "files", folder / "database"
         closure = catalogue.closure(report.version) if report.version is not None else None
-        self._closure = {name: _entry(catalogue, name) for name in sorted(closure or ())}
+        self._closure = {name: entry for name in sorted(closure or ()) if (entry := catalogue.get(name)) is not None}
 
     def run(self) -> None:
         if self._report.version is None:
@@ -217,15 +217,8 @@ class _Check:
             parsed = changelog.parse(data)
             if parsed.lineage != tuple(entry.lineage):
                 raise IntegrityError(f"{entry.name}: its header has another lineage than the index")
-            lives.update((change.key, change.lives) for change in parsed.changes)
+            lives.update((change.key, change.value is not None) for change in parsed.changes)
         if self._report.unproven:
             return
         before = sum(key in base for key in lives) if base is not None else 0
         self._report.keys = (self._report.keys or 0) - before + sum(lives.values())
-
-
-def _entry(catalogue: StoreCatalogue, name: str) -> FileEntry:
-    entry = catalogue.get(name)
-    if entry is None:
-        raise UnknownError(f"{name} is in a closure, but not in the catalogue")
-    return entry

@@ -94,7 +94,7 @@ def test_a_changelog_keeps_its_records(former: bytes, alive: list[bool]) -> None
     lineage = [Version(2, "a"), Version(3, "b")]
     parsed = changelog.parse(changelog.with_lineage(lz4_blocks.pack(former), lineage))
     assert parsed.lineage == tuple(lineage)
-    assert [change.lives for change in parsed.changes] == alive
+    assert [change.value is not None for change in parsed.changes] == alive
 
 
 def test_a_lineage_that_spark_could_not_write_is_refused() -> None:

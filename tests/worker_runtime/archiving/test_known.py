@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from rhino_archive.bucket import Bucket
@@ -52,3 +53,12 @@ async def test_a_group_is_forgotten_when_nobody_archives_it_here(tmp_path: Path)
     assert known.used()
     clock.now += 1
     assert not known.used()
+
+
+async def test_a_job_counts_as_used_from_its_first_request_on(tmp_path: Path) -> None:
+    known, bucket = Known(Catalogue(), Clock()), Bucket(str(tmp_path))
+    await claim(bucket, "job", "cluster")
+    refreshing = asyncio.create_task(known.refresh(bucket, "job", (), [STORE.group]))
+    await asyncio.sleep(0)
+    assert known.used(), "an order for another job would forget what this one uploads"
+    await refreshing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -11,7 +12,7 @@ import psutil
 import pytest
 
 from rhino_core.errors import UnavailableError
-from rhino_core.ids import StoreId
+from rhino_core.ids import FileEntry, GroupId, StoreId
 from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.convert import store_to_pb
 from rhino_pb import peer_pb2, peer_pb2_grpc
@@ -19,6 +20,7 @@ from tests.worker_runtime.cluster import Cluster, changelog_bytes
 from tests.worker_runtime.support.sidecar import cluster
 from worker_runtime.fetch import serving
 from worker_runtime.fetch.serving import AT_ONCE_PER_HOST, Reader, Turnstile, host_of, is_turn
+from worker_runtime.services import peer
 
 __all__ = ["cluster"]
 STORE = StoreId("job", 0, 3, "default")
@@ -75,6 +77,23 @@ async def test_a_client_that_takes_nothing_is_given_up(monkeypatch: pytest.Monke
     await asyncio.wait({stalled}, timeout=10)
     assert stalled.cancelled()
     await give(lambda: asyncio.sleep(0), 3 * serving.STALL_S)  # who has taken it has all the time
+
+
+async def test_a_fetch_that_is_refused_leaves_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def allowed(group: GroupId) -> None:
+        return
+
+    monkeypatch.setattr(peer, "Reader", lambda: pytest.fail("it looks again every STALL_S until it is closed"))
+    stored = SimpleNamespace(entry=FileEntry(STORE, NAME, 10, 1))
+    replication: Any = SimpleNamespace(store=SimpleNamespace(files=SimpleNamespace(record=lambda *key: stored)))
+    callers, unused = SimpleNamespace(require_user=allowed), SimpleNamespace()
+    parts: list[Any] = [unused, callers, unused, unused, unused]
+    context: Any = SimpleNamespace(peer=str)
+    service = peer.PeerService(replication, *parts, chunk_bytes=4)
+    service._turnstile = Turnstile(waiting_max=0)
+    request = peer_pb2.FetchRequest(store=store_to_pb(STORE), name=NAME)
+    with pytest.raises(UnavailableError, match="are asked for here already"):
+        [chunk async for chunk in service.Fetch(request, context)]
 
 
 async def test_fetches_that_nobody_reads_take_little_memory_and_end(cluster: Cluster) -> None:

@@ -15,7 +15,6 @@ from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.copies.excess import (
     AGAIN_S,
     RETRY_S,
-    Answer,
     AskMembers,
     Effect,
     Event,
@@ -25,6 +24,7 @@ from worker_runtime.protocol.copies.excess import (
     MembersAnswered,
     RemoveExcess,
 )
+from worker_runtime.protocol.copies.pulling import Inventory
 from worker_runtime.protocol.versions.closure import Catalogue
 
 __all__ = ["cluster"]
@@ -73,15 +73,15 @@ class Outsider:
         self.now += seconds
         return self.do(ev.Tick())
 
-    def answer(self, *answers: Answer, epoch: int = 1) -> tuple[str, ...]:
+    def answer(self, *answers: Inventory, epoch: int = 1) -> tuple[str, ...]:
         """Names that are then deleted."""
         effects = self.do(MembersAnswered(GROUP, Epoch(1, epoch), answers))
         assert len(effects) <= 1
         return tuple(name for effect in effects if isinstance(effect, RemoveExcess) for name in effect.names)
 
 
-def answered(name: str, *files: FileEntry, epoch: int = 1, incarnation: int = 1) -> Answer:
-    return Answer(worker(name, incarnation), Epoch(1, epoch), files)
+def answered(name: str, *files: FileEntry, epoch: int = 1, incarnation: int = 1) -> Inventory:
+    return Inventory(worker(name, incarnation), files, Epoch(1, epoch))
 
 
 ALL = (changelog(1), changelog(2))
@@ -116,7 +116,7 @@ def test_what_enough_members_have_is_deleted_after_the_grace() -> None:
         answered("a", *ALL),  # twice the same
     ],
 )
-def test_one_member_is_not_enough(second: Answer | None) -> None:
+def test_one_member_is_not_enough(second: Inventory | None) -> None:
     x = outsider(*ALL)
     assert changelog(2).name not in x.answer(
         *(answer for answer in (answered("a", *ALL), second) if answer is not None)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from rhino_core.errors import CopiesTimeoutError, PreconditionError
 from rhino_core.ids import NO_EPOCH, FileEntry, GroupId, ReplicaGroup, StoreId, Worker
@@ -15,13 +14,6 @@ from worker_runtime.protocol.keys import FileKey, Incarnation, key_of
 
 GIVE_UP_S = 5.0  # when an uncounted writer gives up if another worker owns the group and no member has stored the file
 SLOW_S = 1.0  # when a commit gets help: other members are asked, the version's other files are sent
-
-
-class SlowCommit(NamedTuple):
-    """A commit that has waited for SLOW_S again. `closure_due`: its closure has not been sent yet."""
-
-    commit: Commit
-    closure_due: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +69,6 @@ class Commits:
     def __contains__(self, key: object) -> bool:
         return key in self._waiting
 
-    def __iter__(self) -> Iterator[FileKey]:
-        return iter(list(self._waiting))
-
     def of_group(self, group: GroupId) -> list[FileKey]:
         return [key for key in self._waiting if key.store.group == group]
 
@@ -114,14 +103,17 @@ class Commits:
         commit = self._requests.get(request)
         return self._drop([commit]) if commit is not None else []
 
-    def slow(self, now: float) -> list[SlowCommit]:
-        """Commits that have waited for SLOW_S. Each appears once, unless `check_again` is called."""
-        waiting: list[SlowCommit] = []
+    def slow(self, now: float) -> list[tuple[Commit, bool]]:
+        """Commits that have waited for SLOW_S, each with whether its closure has not been sent yet.
+
+        Each appears once, unless `check_again` is called.
+        """
+        waiting: list[tuple[Commit, bool]] = []
         while self._checks and self._checks[0][0] <= now:
             _, request, closure_due = self._checks.popleft()
             commit = self._requests.get(request)
             if commit is not None:
-                waiting.append(SlowCommit(commit, closure_due))
+                waiting.append((commit, closure_due))
         return waiting
 
     def check_again(self, commit: Commit, now: float, *, closure_due: bool) -> None:

@@ -92,7 +92,9 @@ class Completing:
         effects = self._outbox.drop(key)
         current = self._groups.epoch(key.store.group)
         effects += [ev.CompleteCommit(commit.request, 0, current, error) for commit in self._commits.pop(key)]
-        return effects + self._receiving.refuse_and_forget(key, event.reason, event.message, event.member)
+        effects += self._receiving.refuse(key, event.reason, event.message, event.member)
+        self._receiving.upstreams.forget(key)
+        return effects
 
     # ------------------------------------------------------------ new files
 
@@ -113,15 +115,12 @@ class Completing:
 
     def recheck(self, store: StoreId) -> list[ev.Effect]:
         """Acknowledges versions of the store that are complete here now, and completes its commits."""
-        return self._receiving.acknowledge_again(store) + self.try_complete_all(store)
-
-    # ------------------------------------------------------------ commits
-
-    def try_complete_all(self, store: StoreId) -> list[ev.Effect]:
-        effects: list[ev.Effect] = []
+        effects = self._receiving.acknowledge_again(store)
         for key in self._commits.of_store(store):
             effects += self.try_complete(key)
         return effects
+
+    # ------------------------------------------------------------ commits
 
     def try_complete(self, key: FileKey) -> list[ev.Effect]:
         """Completes the commits of a file once enough whole members of the current epoch hold its version."""

@@ -10,7 +10,7 @@ from rhino_core.ids import Epoch, FileEntry, GroupId, ReplicaGroup, StoreId, Wor
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.chain.groups import Groups
 from worker_runtime.protocol.chain.outbox import Outbox
-from worker_runtime.protocol.keys import FileKey, Incarnation, incarnation_of, key_of, lane_of
+from worker_runtime.protocol.keys import FileKey, Incarnation, incarnation_of, key_of, lane_of, same_bytes
 from worker_runtime.protocol.versions.closure import Catalogue
 
 PARKED_MAX = 4096  # over all groups; the bytes are within the credit of their streams
@@ -179,7 +179,7 @@ class Receiving:
             self._transfers[event.transfer] = event
             return [ev.ReceiveFile(event.transfer, event.entry)]
         discard = ev.DiscardTransfer(event.transfer)
-        if (here.crc32c, here.size_bytes) != (event.entry.crc32c, event.entry.size_bytes):
+        if not same_bytes(here, event.entry):
             return [discard, self._refusal(event, ev.Refusal.NAME_CONFLICT, f"crc32c {here.crc32c:08x} is here")]
         return [discard, *self._take(event, now)]
 
@@ -267,12 +267,6 @@ class Receiving:
         return [
             _refusal(upstream, key, reason, current, message, member) for upstream in sorted(self.upstreams.of(key))
         ]
-
-    def refuse_and_forget(self, key: FileKey, reason: ev.Refusal, message: str, member: Worker) -> list[ev.Effect]:
-        """As `refuse`. The upstreams will not send the file again."""
-        effects = self.refuse(key, reason, message, member)
-        self.upstreams.forget(key)
-        return effects
 
     def acknowledge_again(self, store: StoreId) -> list[ev.Effect]:
         """Acknowledges the store's versions that were incomplete and are held here now."""

@@ -55,7 +55,7 @@ class LagMeter:
 
 
 class ChainView:
-    """A read-only view of `ChainMachine`."""
+    """A read-only view of `ChainMachine`. The methods of `Groups`, `Outbox` and `Sending` say what each one means."""
 
     def __init__(self, groups: Groups, outbox: Outbox, sending: Sending) -> None:
         self._groups = groups
@@ -64,7 +64,6 @@ class ChainView:
         self._lags = LagMeter()
 
     def group(self, group: GroupId) -> ReplicaGroup | None:
-        """The group as last adopted."""
         return self._groups.get(group)
 
     def groups(self) -> Iterable[GroupId]:
@@ -72,19 +71,15 @@ class ChainView:
         return self._groups.ids()
 
     def epoch(self, group: GroupId) -> Epoch:
-        """The highest epoch named by the manager; NO_EPOCH for an unknown group."""
         return self._groups.epoch(group)
 
     def highest_epoch(self) -> Epoch:
-        """The highest epoch over all groups and fences. The worker reports it at Register."""
         return self._groups.highest_epoch()
 
     def forgotten(self, group: GroupId) -> bool:
-        """Whether the group's job has ended for good and the manager has not created the group again since."""
         return self._groups.forgotten(group)
 
     def whole(self, group: GroupId) -> bool:
-        """Whether this worker has caught up since it adopted its current epoch."""
         return self._groups.whole(group)
 
     def lags(self, now: float) -> tuple[Lag, ...]:
@@ -95,13 +90,10 @@ class ChainView:
         return self._lags.measure(self._outbox.values(), now)
 
     def pending_bytes(self) -> int:
-        """Bytes of files not stored by other members yet, counted once per member."""
         return self._outbox.pending_bytes()
 
     def given_up(self, store: StoreId) -> Set[str]:
-        """Files here that nobody needs elsewhere: their commits have failed (`Sending.give_up`)."""
         return self._sending.given_up(store)
 
     def names_in_use(self, store: StoreId, floor: Version | None) -> set[str]:
-        """Names in use by commits or pushes. They must not be collected (`Sending.names_in_use`)."""
         return self._sending.names_in_use(store, floor)

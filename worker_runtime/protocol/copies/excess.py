@@ -14,7 +14,8 @@ from typing import Protocol
 
 from rhino_core.ids import Epoch, FileEntry, GroupId, ReplicaGroup, StoreId, Version, Worker
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.keys import incarnation_of
+from worker_runtime.protocol.copies.pulling import Inventory
+from worker_runtime.protocol.keys import incarnation_of, same_bytes
 from worker_runtime.protocol.versions.closure import Catalogue, StoreCatalogue, delete_order
 
 
@@ -58,9 +59,7 @@ def _confirmed(here: StoreCatalogue, members: Sequence[StoreCatalogue], copies: 
 
 
 def _same(mine: FileEntry | None, theirs: FileEntry | None) -> bool:
-    if mine is None or theirs is None:
-        return False
-    return (mine.size_bytes, mine.crc32c) == (theirs.size_bytes, theirs.crc32c)
+    return mine is not None and theirs is not None and same_bytes(mine, theirs)
 
 
 def _wrote_newest(me: str, catalogues: Iterable[StoreCatalogue]) -> bool:
@@ -71,15 +70,6 @@ def _wrote_newest(me: str, catalogues: Iterable[StoreCatalogue]) -> bool:
 
 AGAIN_S = 30.0  # delay before members are asked again about remaining files
 RETRY_S = 1.0  # the same delay if some members could not be asked or have not seen the epoch yet
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A member's files of the group above its floors, and the highest epoch of the group it had seen."""
-
-    member: Worker
-    epoch: Epoch
-    files: tuple[FileEntry, ...]
 
 
 # ---------------------------------------------------------------- events, in addition to some of protocol/events.py
@@ -98,7 +88,7 @@ class MembersAnswered:
 
     group: GroupId
     epoch: Epoch
-    answers: tuple[Answer, ...]
+    answers: tuple[Inventory, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +165,7 @@ class _Deleting:
     """Files are deleted store by store. `complete`: all whole members have answered. `stores`: not yet looked at."""
 
     epoch: Epoch
-    answers: tuple[Answer, ...]
+    answers: tuple[Inventory, ...]
     complete: bool
     stores: list[StoreId]
 
@@ -278,7 +268,7 @@ class ExcessMachine:
         if state is None or state.phase != _Asking(event.epoch):
             return []
         whole = {incarnation_of(m.worker) for m in state.group.members if m.whole}
-        current = {incarnation_of(answer.member): answer for answer in event.answers if answer.epoch == event.epoch}
+        current = {incarnation_of(answer.worker): answer for answer in event.answers if answer.epoch == event.epoch}
         counted = tuple(answer for member, answer in current.items() if member in whole)
         stores = sorted(self._catalogue.stores(event.group), reverse=True)
         state.phase = _Deleting(event.epoch, counted, len(counted) == len(whole), stores)
@@ -296,7 +286,7 @@ class ExcessMachine:
         self._wait(state, now + (AGAIN_S if state.phase.complete else RETRY_S))
         return []
 
-    def _removable(self, store: StoreId, group: ReplicaGroup, answers: Iterable[Answer]) -> tuple[str, ...]:
+    def _removable(self, store: StoreId, group: ReplicaGroup, answers: Iterable[Inventory]) -> tuple[str, ...]:
         members = [StoreCatalogue(e for e in answer.files if e.store == store) for answer in answers]
         return removable(
             self._catalogue.store(store),

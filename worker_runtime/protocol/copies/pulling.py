@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rhino_core.ids import Epoch, FileEntry, ReplicaGroup, StoreId, Version, Worker
 from worker_runtime.protocol import events as ev
+from worker_runtime.protocol.keys import same_bytes
 from worker_runtime.protocol.versions.closure import Catalogue, StoreCatalogue, wanted
 
 
@@ -75,10 +76,6 @@ class Offers:
             for rank, theirs, _ in self._of.get(entry.store, {}).get(entry.name, ())
             if rank < self._mine and not same_bytes(theirs, entry)
         ]
-
-
-def same_bytes(one: FileEntry, other: FileEntry) -> bool:
-    return (one.crc32c, one.size_bytes) == (other.crc32c, other.size_bytes)
 
 
 def counted(order: ev.StartCatchUp, answers: Iterable[Inventory | None]) -> list[Inventory]:

@@ -121,11 +121,6 @@ class StoreCatalogue:
         found = [zip_ for zip_ in self._snapshots.values() if name == zip_.name or name in zip_.references]
         return sorted(zip_.name for zip_ in found if self._files.keys() >= set(zip_.references))
 
-    def has_snapshot(self, name: str) -> bool:
-        """Whether the zip `name` is here with all its data files."""
-        file = self._files.get(name)
-        return file is not None and self._files.keys() >= set(file.entry.references)
-
     def holds(self, version: Version) -> bool:
         """Whether the whole closure of `version` is here. True for version 0: it is empty."""
         if version not in self._changelogs and version not in self._snapshots:
@@ -142,9 +137,11 @@ class StoreCatalogue:
         open only with this snapshot. Tasks wait for the commits of these changelogs, so these commits would wait for
         gigabytes on the bulk lane.
         """
+        if entry.version is None:
+            return True
         if entry.kind is FileKind.SNAPSHOT:
-            return self.has_snapshot(entry.name)
-        return entry.version is None or self.holds(entry.version)
+            return self._whole_snapshot(entry.version) is not None
+        return self.holds(entry.version)
 
     def closures(self, version: Version) -> Iterator[frozenset[str]]:
         """Every complete closure of `version`, the one with the newest snapshot first."""

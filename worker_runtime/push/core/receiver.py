@@ -180,7 +180,6 @@ class PushReceiver:
 
     @property
     def messages(self) -> int:
-        """The number of messages received so far."""
         return self._decoder.messages
 
     @property
@@ -195,7 +194,6 @@ class PushReceiver:
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes the next message lacks, as far as is known."""
         return self._decoder.missing_bytes
 
     # ------------------------------------------------------------ inside
@@ -275,7 +273,7 @@ class PushReceiver:
         return DecisionDue(file) if undecided and not whole else None
 
     def _spend(self, size: int) -> None:
-        credit = self._granted_bytes - self._spent_bytes
+        credit = self.credit_bytes
         if size > credit:
             raise RemoteProtocolError(f"{size} bytes sent with a credit of {credit}")
         self._spent_bytes += size

@@ -8,7 +8,7 @@ changed, repeated, omitted or moved record does not open. docs/design/push-encry
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from cryptography.exceptions import InvalidTag
 
@@ -40,50 +40,6 @@ class TamperedError(RemoteProtocolError):
 TAG, LENGTH, HANDSHAKE, UNFINISHED, CUT = KINDS = ("tag", "length", "handshake", "unfinished", "cut")
 
 
-class Sealer(Protocol):
-    """One direction, outwards. Either an event loop or a thread uses it, never both."""
-
-    def seal(self, *pieces: Piece) -> Sequence[Piece]:
-        """The bytes for the wire. They stay valid."""
-        ...
-
-    def sealed(self, head: bytes, data: memoryview) -> Iterator[tuple[Piece, memoryview]]:
-        """The bytes for the wire, head and data, in pairs. Each pair is valid until the next one."""
-        ...
-
-
-class Opener(Protocol):
-    """One direction, inwards. A thread and an event loop may use it in turns: it has the whole state.
-
-    A changed byte raises TamperedError, and so does every later call.
-    """
-
-    def feed(self, data: bytes) -> bytes:
-        """Bytes from the wire in, all complete plain bytes out, perhaps none."""
-        ...
-
-    def take(self, into: memoryview) -> int:
-        """Moves plain bytes to the front of `into`. Returns their number; 0: more bytes of the wire are needed."""
-        ...
-
-    def target(self, into: memoryview) -> memoryview:
-        """Memory for bytes of the wire after `take` has returned 0. As many as `into` needs are due: wait for them."""
-        ...
-
-    def arrived(self, count: int) -> None:
-        """So many bytes of `target` are there."""
-        ...
-
-    def end(self) -> None:
-        """The connection has ended. Raises TamperedError in the middle of a record."""
-        ...
-
-    @property
-    def missing_bytes(self) -> int:
-        """How many bytes of the wire the record under way lacks, as far as is known. 0: none is under way."""
-        ...
-
-
 class Session(NamedTuple):
     """Both directions of one end of a stream."""
 
@@ -95,7 +51,7 @@ class Session(NamedTuple):
 
 
 class PlainSealer:
-    """Bytes as they are."""
+    """Bytes as they are. The methods are those of `RecordSealer`."""
 
     def seal(self, *pieces: Piece) -> Sequence[Piece]:
         return pieces
@@ -105,7 +61,7 @@ class PlainSealer:
 
 
 class PlainOpener:
-    """Bytes as they are. They go to the caller's memory without a copy."""
+    """Bytes as they are. They go to the caller's memory without a copy. The methods are those of `RecordOpener`."""
 
     missing_bytes = 0
 
@@ -155,13 +111,14 @@ class _Direction:
 
 
 class RecordSealer:
-    """The only sealer of records of its direction."""
+    """The only sealer of records of its direction, outwards. Either an event loop or a thread uses it, never both."""
 
     def __init__(self, cipher: CipherState, rekey_bytes: int = REKEY_BYTES) -> None:
         self._direction = _Direction(cipher, rekey_bytes)
         self._buffer = NOTHING
 
     def seal(self, *pieces: Piece) -> Sequence[Piece]:
+        """The bytes for the wire. They stay valid."""
         if len(pieces) > 1 and sum(map(len, pieces)) <= _JOINED_BYTES:
             pieces = (b"".join(pieces),)
         wire = memoryview(bytearray(sum(map(wire_bytes, pieces))))
@@ -171,7 +128,10 @@ class RecordSealer:
         return (wire,) if at else ()
 
     def sealed(self, head: bytes, data: memoryview) -> Iterator[tuple[Piece, memoryview]]:
-        """The head has records of its own, so the receiver can open the data directly into their place."""
+        """The bytes for the wire, head and data, in pairs. Each pair is valid until the next one.
+
+        The head has records of its own, so the receiver can open the data directly into their place.
+        """
         if len(self._buffer) < (size := wire_bytes(data)):
             self._buffer = memoryview(bytearray(size))
         first = b"".join(self.seal(head))
@@ -202,7 +162,11 @@ def _records(plain_bytes: int) -> int:
 
 
 class RecordOpener:
-    """Bytes of the wire, up to the next complete record, and leftover plain bytes of one record."""
+    """Bytes of the wire, up to the next complete record, and leftover plain bytes of one record.
+
+    A thread and an event loop may use it in turns: it has the whole state. A changed byte raises TamperedError, and so
+    does every later call.
+    """
 
     def __init__(self, cipher: CipherState, rekey_bytes: int = REKEY_BYTES) -> None:
         self._direction = _Direction(cipher, rekey_bytes)
@@ -213,6 +177,7 @@ class RecordOpener:
         self._failure: TamperedError | None = None
 
     def feed(self, data: bytes) -> bytes:
+        """Bytes from the wire in, all complete plain bytes out, perhaps none."""
         found = [bytes(self._plain)] if self._plain else []
         self._plain = NOTHING
         if self._start < self._end or not data:
@@ -231,6 +196,7 @@ class RecordOpener:
         return found[0] if len(found) == 1 else b"".join(found)
 
     def take(self, into: memoryview) -> int:
+        """Moves plain bytes to the front of `into`. Returns their number; 0: more bytes of the wire are needed."""
         count = 0
         if not self._plain:
             while (size := self._complete_bytes()) and count + size <= len(into):
@@ -245,20 +211,26 @@ class RecordOpener:
         return count
 
     def target(self, into: memoryview) -> memoryview:
-        """If all of `into` is due, at least one record with all its bytes is due, too."""
+        """Memory for bytes of the wire after `take` has returned 0. As many as `into` needs are due: wait for them.
+
+        If all of `into` is due, at least one record with all its bytes is due, too.
+        """
         wanted = wire_bytes(into)
         size = max(wanted - (self._end - self._start), self.missing_bytes)
         return self._room(size)[:size]
 
     def arrived(self, count: int) -> None:
+        """So many bytes of `target` are there."""
         self._end += count
 
     def end(self) -> None:
+        """The connection has ended. Raises TamperedError in the middle of a record."""
         if self._start < self._end:
             raise self._fail(CUT, "the connection has ended in the middle of a record")
 
     @property
     def missing_bytes(self) -> int:
+        """How many bytes of the wire the record under way lacks, as far as is known. 0: none is under way."""
         buffered = self._end - self._start
         if not buffered:
             return 0
@@ -316,6 +288,10 @@ class RecordOpener:
     def _fail(self, kind: str, message: str) -> TamperedError:
         self._failure = TamperedError(kind, message)
         return self._failure
+
+
+Sealer = PlainSealer | RecordSealer
+Opener = PlainOpener | RecordOpener
 
 
 def initiator_session(ciphers: tuple[CipherState, CipherState]) -> Session:

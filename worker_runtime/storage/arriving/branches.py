@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from crc32c import crc32c
 
-from rhino_core.errors import AlreadyThereError, UnknownError
+from rhino_core.errors import UnknownError
 from rhino_core.ids import FileEntry, Lane, StoreId, StoreVersion
 from worker_runtime.protocol.versions.closure import snapshot_name
 from worker_runtime.storage.arriving.admission import Admission
-from worker_runtime.storage.arriving.received_files import IncomingFiles
+from worker_runtime.storage.arriving.received_files import IncomingFiles, same
 from worker_runtime.storage.arriving.zips import empty_snapshot
 from worker_runtime.storage.disk.files import Seal
 from worker_runtime.storage.disk.threads import Threads
@@ -80,6 +80,4 @@ class Branches:
     def _known(self, entry: FileEntry) -> StoredFile | None:
         """The stored file of this name. Raises AlreadyThereError if it has other bytes."""
         known = self._stored.record(entry.store, entry.name)
-        if known and (known.entry.crc32c, known.entry.size_bytes) != (entry.crc32c, entry.size_bytes):
-            raise AlreadyThereError(f"{entry.store}/{entry.name} is here with another checksum")
-        return known
+        return None if known is None else same(known, entry)

@@ -14,6 +14,7 @@ from functools import partial
 from rhino_core.errors import AlreadyThereError, IntegrityError, PreconditionError
 from rhino_core.failpoints import hit
 from rhino_core.ids import FileEntry
+from worker_runtime.protocol.keys import same_bytes
 from worker_runtime.storage.arriving.admission import Admission
 from worker_runtime.storage.disk.allocation.allocator import FileAllocator
 from worker_runtime.storage.disk.disk import Disk
@@ -175,7 +176,7 @@ class ReceivedFiles:
 
     # ------------------------------------------------------------ unfinished files
 
-    # All of these raise NoSpaceError, IntegrityError.
+    # All of these do as those of `IncomingFiles`. They raise NoSpaceError, IntegrityError.
 
     async def begin(self, entry: FileEntry, pieces: Sequence[Piece] = ()) -> Incoming:
         """Creates a temporary file and writes the first bytes. A cancelled caller leaves nothing."""
@@ -205,11 +206,9 @@ class ReceivedFiles:
         return taken[0]
 
     async def suspend(self, entry: FileEntry, incoming: Incoming) -> None:
-        """The transfer broke: keep the received part. The next transfer resumes there."""
         await self._threads.run(entry.lane, lambda: self._incoming.suspend(entry, incoming))
 
     async def abort(self, entry: FileEntry, incoming: Incoming) -> None:
-        """Discard an unfinished file."""
         await self._threads.run(entry.lane, lambda: self._incoming.abort(entry, incoming))
 
     # ------------------------------------------------------------ complete files
@@ -224,7 +223,7 @@ class ReceivedFiles:
         async with self._admission.turn(entry.store, entry.name):
             if (known := self._stored.record(entry.store, entry.name)) is not None:
                 await self._threads.run(entry.lane, incoming.abort)
-                return _same(known, entry)
+                return same(known, entry)
             place = partial(self._incoming.place, entry, incoming)
             seal = await self._threads.run_small(entry.lane, place, entry.size_bytes)
             return await self._admission.admit(entry, seal, received=True, linked=incoming.linked)
@@ -233,7 +232,7 @@ class ReceivedFiles:
         """Begin, append and finish with one switch to a thread, for files completely in memory."""
         async with self._admission.turn(entry.store, entry.name):
             if (known := self._stored.record(entry.store, entry.name)) is not None:
-                return _same(known, entry)
+                return same(known, entry)
             seal = await self._threads.run_small(
                 entry.lane, lambda: self._incoming.place(entry, self._incoming.begin(entry, pieces)), entry.size_bytes
             )
@@ -260,9 +259,9 @@ class ReceivedFiles:
             return True
 
 
-def _same(known: StoredFile, entry: FileEntry) -> StoredFile:
+def same(known: StoredFile, entry: FileEntry) -> StoredFile:
     """Returns `known`. Raises AlreadyThereError unless `entry` has the same bytes."""
-    if (known.entry.crc32c, known.entry.size_bytes) != (entry.crc32c, entry.size_bytes):
+    if not same_bytes(known.entry, entry):
         raise AlreadyThereError(f"{entry.store}/{entry.name} is here with another checksum")
     return known
 

@@ -30,12 +30,9 @@ class Incoming:
     @classmethod
     def resumed(cls, path: Path) -> Incoming:
         """Continue a suspended file. Reads it for the checksum."""
-        incoming = cls.__new__(cls)
-        incoming.path = path
-        incoming._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        incoming = cls(path, os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC))
         incoming._crc = checksum(incoming._fd)
         incoming._size = os.fstat(incoming._fd).st_size
-        incoming.reserved = incoming.linked = False
         return incoming
 
     @classmethod
@@ -44,10 +41,9 @@ class Incoming:
 
         Raises OSError, or IntegrityError if `source` has changed since it was stored.
         """
-        incoming = cls.__new__(cls)
-        incoming.path, incoming._fd = path, -1
+        incoming = cls(path, -1)
         incoming._crc, incoming._size = checked.crc32c, checked.seal.size_bytes
-        incoming.reserved, incoming.linked = False, True
+        incoming.linked = True
         os.link(source, path)
         try:
             incoming._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

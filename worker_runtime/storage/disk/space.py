@@ -41,9 +41,6 @@ class Space:
     def clear_partials_later(self) -> None:
         self._threads.submit(Lane.BULK, self._partials.clear)
 
-    def free_bytes(self) -> int:
-        return self._disk.free_bytes()
-
     def capacity_bytes(self) -> int:
         status = os.statvfs(self._folder)
         return status.f_blocks * status.f_frsize

@@ -157,7 +157,7 @@ class Database(ReadOnlyDatabase):
         self.on_disk(number)
 
     def on_disk(self, number: int) -> None:
-        """Everything written up to this sequence number has been synced."""
+        """Everything written up to this sequence number has been synced. Safe for any thread. Raises OSError."""
         self._written.synced(number)
 
     def reopen(self) -> None:

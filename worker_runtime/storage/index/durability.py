@@ -22,12 +22,9 @@ class JobDurability:
         self._syncer = syncer
         self._known: dict[str, Durability] = index.durabilities()
 
-    def of(self, job: str) -> Durability:
-        return self._known.get(job, Durability.SYNCED)
-
     def is_synced(self, store: StoreId) -> bool:
         """Whether the store's files count only once they are synced."""
-        return self.of(store.job) is Durability.SYNCED
+        return self._known.get(store.job, Durability.SYNCED) is Durability.SYNCED
 
     def learn(self, job: str, durability: Durability) -> None:
         """Records the job's durability. Call this before the group is used.

@@ -232,18 +232,15 @@ class Index(IndexReader):
     def write_batch(self, what: str, batch: WriteBatch) -> None:
         self._write(what, lambda: self._db.write(batch))
 
-    # ------------------------------------------------------------ writing
+    # ------------------------------------------------------------ writing (the first three as in database.py)
 
     def sync(self) -> None:
-        """When this returns, everything written so far is on disk. Safe for any thread. Raises OSError."""
         self._db.sync()
 
     def sequence_number(self) -> int:
-        """How much was written so far."""
         return self._db.sequence_number()
 
     def on_disk(self, number: int) -> None:
-        """Everything written up to this sequence number is on disk. Safe for any thread. Raises OSError."""
         self._db.on_disk(number)
 
     def _put(self, what: str, key: bytes, value: bytes) -> None:

@@ -12,6 +12,7 @@ from rhino_core.errors import RhinoError
 from rhino_core.failpoints import hit
 from rhino_core.ids import FileEntry, GroupId, StoreId, Version
 from rhino_core.lineage import LONG, joined
+from worker_runtime.protocol.keys import same_bytes
 from worker_runtime.protocol.versions.closure import Catalogue, changelog_name
 from worker_runtime.storage.disk import files
 from worker_runtime.storage.disk.layout import Layout
@@ -76,7 +77,6 @@ class StoredFiles:
         return [record for name in names if (record := self._records[store, name]).visible]
 
     def of_size(self, store: StoreId, size_bytes: int) -> list[StoredFile]:
-        """Data files of this size."""
         return [self._records[store, entry.name] for entry in self.catalogue.store(store).data_files(size_bytes)]
 
     def twins(self, entry: FileEntry) -> list[StoredFile]:
@@ -100,8 +100,7 @@ class StoredFiles:
     def _namesakes(self, entry: FileEntry, places: Iterable[StoreId]) -> list[StoredFile]:
         """Files of the same name, size and checksum in stores of other jobs: those of a branch, or of its source."""
         found = [record for store in places if (record := self._records.get((store, entry.name))) is not None]
-        same = (entry.size_bytes, entry.crc32c)
-        return [record for record in found if (record.entry.size_bytes, record.entry.crc32c) == same]
+        return [record for record in found if same_bytes(record.entry, entry)]
 
     def stored_bytes(self, group: GroupId | None = None) -> int:
         """Bytes of a group, or of all groups. Identical bytes under several names of a store count once."""

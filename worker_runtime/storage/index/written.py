@@ -43,12 +43,7 @@ class Written:
         except BaseException:
             self.close()
             raise
-        self._number = 0
-
-    @property
-    def number(self) -> int:
-        """How much has been written since the file was opened, or before."""
-        return self._number
+        self.number = 0  # how much has been written since the file was opened, or before
 
     def _read(self) -> tuple[bool, int | None, int]:
         """Whether anything is recorded, the required number, and the synced number."""
@@ -71,7 +66,7 @@ class Written:
     def record(self, number: int) -> None:
         """Records the written number. Raises OSError."""
         with self._lock:
-            self._number = number
+            self.number = number
             self._save()
 
     def synced(self, number: int) -> None:
@@ -81,7 +76,7 @@ class Written:
             self._save()
 
     def _save(self) -> None:
-        text = _LAYOUT.pack(self._boot, self._number, self._synced, 0)[:-4]
+        text = _LAYOUT.pack(self._boot, self.number, self._synced, 0)[:-4]
         os.pwrite(self._file, text + zlib.crc32(text).to_bytes(4), 0)
 
     def close(self) -> None:

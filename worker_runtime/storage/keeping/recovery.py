@@ -89,37 +89,27 @@ def clear_temporary(layout: Layout, *more: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def read_again_after_ns(index: Index, boot_id: str, *, failed: bool) -> int | None:
-    """Files that arrived later than this may not be on disk. None: all are, because the machine has not been rebooted.
-
-    `failed`: a sync had failed before the reboot, so every file is doubtful.
-    """
-    if index.metadata("boot_id") == boot_id:
-        return None
-    return -1 if failed else int(index.metadata(ON_DISK_UNTIL) or -1)
-
-
 def recover_folder(layout: Layout, index: Index, boot_id: str, *, failed: bool) -> Recovered:
     """Makes index and folder agree. Blocks. `failed`: a sync had failed before the machine was rebooted.
 
     Raises IntegrityError if the index is damaged or cannot be written, NoSpaceError.
     """
-    same_boot = index.metadata("boot_id") == boot_id
+    same_boot, on_disk_until = index.metadata("boot_id") == boot_id, index.metadata(ON_DISK_UNTIL)
     partials = Partials(layout)
     partials.recover(same_boot=same_boot)
     clear_temporary(layout)  # before anything is written, because writing needs space
     incarnation = find_incarnation(layout, index, boot_id)
-    doubtful_after_ns = read_again_after_ns(index, boot_id, failed=failed)
+    # Files that arrived later than this may not be on disk: all, if a sync had failed. None: all are on disk.
+    doubtful_after_ns = None if same_boot else -1 if failed else int(on_disk_until or -1)
     records = recover(layout, index, boot_id, doubtful_after_ns)
     forget_failure(layout)
-    # May be later than the arrival of every file here.
-    on_disk_until_ns = int(index.metadata(ON_DISK_UNTIL) or 0)
     return Recovered(
         boot_id,
         incarnation,
         records,
         partials,
-        Arrivals(max((record.arrived_ns for record in records), default=0), on_disk_until_ns),
+        # `on_disk_until` may be later than the arrival of every file here.
+        Arrivals(max((record.arrived_ns for record in records), default=0), int(on_disk_until or 0)),
         same_boot=same_boot,
         partly_read=doubtful_after_ns is not None and doubtful_after_ns >= 0,
     )
