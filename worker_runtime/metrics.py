@@ -97,15 +97,15 @@ class SidecarMetrics(Collector):
 
     def _state(self) -> Iterator[Metric]:
         """Waiting commits, the connection to the manager, and the disk."""
-        space, free_bytes = self._replication.store.space, self._replication.store.disk.free_bytes()
+        space, on = self._replication.store.space, self._replication.store.disk
         yield GaugeMetricFamily("rhino_waiting_commits", "Commits that have not ended", self._node.waiting_commits)
         yield GaugeMetricFamily(
             "rhino_manager_connected",
             "1 while this sidecar is registered with the manager",
             self._node.manager.connected,
         )
-        yield GaugeMetricFamily("rhino_disk_free_bytes", "Free bytes of the disk of --data-dir", free_bytes)
-        yield GaugeMetricFamily("rhino_disk_size_bytes", "Size of the disk of --data-dir", space.capacity_bytes())
+        yield GaugeMetricFamily("rhino_disk_free_bytes", "Free bytes of the disk of --data-dir", on.free_bytes())
+        yield GaugeMetricFamily("rhino_disk_size_bytes", "Size of the disk of --data-dir", on.capacity_bytes())
         disk = GaugeMetricFamily("rhino_disk_state", "1 for the state of the disk, 0 for the others", labels=["state"])
         for state in DiskState:
             disk.add_metric([state.value], space.state()[0] is state)

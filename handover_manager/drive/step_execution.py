@@ -12,11 +12,11 @@ from handover_manager.plan.measurements import CopyMeasurement, StepMeasurement
 from handover_manager.queries.jobs import Jobs
 from handover_manager.queries.logged import LoggedBatch
 from handover_manager.view import ClusterView
-from rhino_core.errors import AlreadyThereError, PreconditionError, RhinoError, UnavailableError
+from rhino_core.errors import PreconditionError, RhinoError, UnavailableError
 from rhino_core.ids import VirtualNode
 from rhino_model.handovers import Move
 
-RETRIED: tuple[type[RhinoError], ...] = (UnavailableError, PreconditionError, AlreadyThereError)
+RETRIED: tuple[type[RhinoError], ...] = (UnavailableError, PreconditionError)
 
 
 class StepExecution:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import platform
@@ -81,6 +82,8 @@ class Bundle:
         except FileExistsError as error:
             raise AlreadyThereError(f"{path} is there already: name another file with --output") from error
         except OSError as error:
+            with contextlib.suppress(OSError):  # else the next try with this name is refused
+                path.unlink(missing_ok=True)
             raise NoSpaceError(f"{path} cannot be written: {error}") from error
 
 

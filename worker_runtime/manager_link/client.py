@@ -298,7 +298,7 @@ class ManagerClient:
         disk, disk_message = store.space.state()
         request = replication_pb2.RegisterRequest(
             worker=labelled_worker_to_pb(self._replication.me),
-            capacity_bytes=store.space.capacity_bytes(),
+            capacity_bytes=store.disk.capacity_bytes(),
             highest_epoch=epoch_to_pb(view.highest_epoch()),
             groups=[self._report(group) for group in groups],
             process_id=self._process_id,

@@ -57,7 +57,7 @@ class Store:
         self.files = StoredFiles(worker_id, layout, self.index, index.first_snapshots())
         self.catalogue = self.files.catalogue
         self.retention = Retention(self.catalogue, self.index, self.pins)
-        self.space = Space(layout, disk, self.partials, self.threads)
+        self.space = Space(disk, self.partials, self.threads)
         self._allocator = FileAllocator(layout, lambda work: self.threads.submit(Lane.COMMIT, work))
         admission = Admission(self.files, self.index, self.durability, self.syncer, disk, self.threads, self.arrivals)
         self.uploads = Uploads(worker_id, layout, self.files, self.retention, admission, self.space, disk, self.threads)

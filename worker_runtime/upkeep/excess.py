@@ -84,13 +84,9 @@ class ExcessCollector:
         self._tasks.create_task(self._delete(effect, trashed), name=f"excess files of {effect.store}")
 
     async def _delete(self, effect: excess.RemoveExcess, trashed: list[Path]) -> None:
-        try:
-            await self._store.removal.delete(effect.store, trashed)
-        except RhinoError as error:  # the next start deletes what is left
-            _log_failure(effect, error)
-        else:
-            extra = {"store": str(effect.store), "epoch": str(effect.epoch), "files": len(effect.names)}
-            log.info("copies in excess deleted: the group has its copies elsewhere", extra=extra)
+        await self._store.removal.delete(trashed)
+        extra = {"store": str(effect.store), "epoch": str(effect.epoch), "files": len(effect.names)}
+        log.info("copies in excess deleted: the group has its copies elsewhere", extra=extra)
         self._runner.post(excess.ExcessRemoved(effect.store.group, effect.epoch))
 
     async def _ask_all(self, order: excess.AskMembers) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import tarfile
 from pathlib import Path
 from typing import NoReturn
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 
 from rhino.cli import exit_codes, support_bundle
 from rhino.cli.main import app
-from rhino_core.errors import AccessDeniedError, AlreadyThereError
+from rhino_core.errors import AccessDeniedError, AlreadyThereError, NoSpaceError
 from tests.rhino_core.support.metrics import free_port
 
 LOG = """\
@@ -75,3 +76,18 @@ def test_a_manager_that_denies_access_was_reached(tmp_path: Path, nobody: str, m
     output = tmp_path / "report.tar.gz"
     result = CliRunner().invoke(app, ["support-bundle", "--manager", nobody, "--output", str(output)])
     assert (result.exit_code, output.exists()) == (exit_codes.REFUSED, True)
+
+
+def test_nothing_stays_of_a_bundle_without_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next try with the same name would be refused."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    bundle, output = support_bundle.Bundle(), tmp_path / "report.tar.gz"
+    with monkeypatch.context() as patched:
+        patched.setattr(tarfile.TarFile, "addfile", full)
+        with pytest.raises(NoSpaceError, match="cannot be written"):
+            bundle.write(output)
+    bundle.write(output)
+    assert output.stat().st_size > 0

@@ -301,7 +301,7 @@ async def test_a_file_that_is_taken_out_counts_no_longer_before_it_is_deleted(di
     assert disk.store.files.record(STORE, NAME) is None
     assert not disk.path(NAME).exists()
     assert [path.read_bytes() for path in trashed] == [b"one"]
-    await disk.store.removal.delete(STORE, trashed)
+    await disk.store.removal.delete(trashed)
     assert not any(path.exists() for path in trashed)
     assert disk.store.removal.take_out(STORE, [NAME]) == []
 

@@ -77,6 +77,11 @@ class Disk:
         """Free bytes for this user; 0 if the disk cannot even report them."""
         return _free_bytes(self._status())
 
+    def capacity_bytes(self) -> int:
+        """Size of the file system; 0 if the disk cannot even report it."""
+        status = self._status()
+        return status.f_blocks * status.f_frsize if status is not None else 0
+
     def _status(self) -> os.statvfs_result | None:
         try:
             return os.statvfs(self._folder)

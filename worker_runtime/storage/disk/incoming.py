@@ -31,8 +31,12 @@ class Incoming:
     def resumed(cls, path: Path) -> Incoming:
         """Continue a suspended file. Reads it for the checksum."""
         incoming = cls(path, os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC))
-        incoming._crc = checksum(incoming._fd)
-        incoming._size = os.fstat(incoming._fd).st_size
+        try:
+            incoming._crc = checksum(incoming._fd)
+            incoming._size = os.fstat(incoming._fd).st_size
+        except OSError:
+            os.close(incoming._fd)
+            raise
         return incoming
 
     @classmethod

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 from rhino_core.errors import NoSpaceError
 from rhino_core.ids import DiskState, Lane
 from worker_runtime.storage.disk.disk import Disk
-from worker_runtime.storage.disk.layout import Layout
 from worker_runtime.storage.disk.partials import Partials
 from worker_runtime.storage.disk.threads import Threads
 
@@ -15,8 +12,7 @@ from worker_runtime.storage.disk.threads import Threads
 class Space:
     """Safe for any thread."""
 
-    def __init__(self, layout: Layout, disk: Disk, partials: Partials, threads: Threads) -> None:
-        self._folder = layout.store
+    def __init__(self, disk: Disk, partials: Partials, threads: Threads) -> None:
         self._disk = disk
         self._partials = partials
         self._threads = threads
@@ -40,7 +36,3 @@ class Space:
 
     def clear_partials_later(self) -> None:
         self._threads.submit(Lane.BULK, self._partials.clear)
-
-    def capacity_bytes(self) -> int:
-        status = os.statvfs(self._folder)
-        return status.f_blocks * status.f_frsize

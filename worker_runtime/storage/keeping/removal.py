@@ -53,7 +53,7 @@ class Removal:
         Raises like `take_out`.
         """
         if trashed := self.take_out(store, names):
-            await self.delete(store, trashed)
+            await self.delete(trashed)
 
     def take_out(self, store: StoreId, names: Iterable[str]) -> list[Path]:
         """The first half of `remove`, without a wait: the files do not count any more. Returns the paths to `delete`.
@@ -78,9 +78,9 @@ class Removal:
         self._files.hide_incomplete(store, present)
         return trashed
 
-    async def delete(self, store: StoreId, trashed: list[Path]) -> None:
-        """The second half of `remove`: delete from disk. Raises NoSpaceError, IntegrityError."""
-        await self._trash.delete(str(store), trashed)
+    async def delete(self, trashed: list[Path]) -> None:
+        """The second half of `remove`: delete from disk. What stays does not count, so nothing is raised."""
+        await self._trash.delete(trashed)
 
     def drop_file(self, store: StoreId, name: str) -> None:
         """Removes the file at once and deletes it in the background. Raises like `take_out`."""

@@ -42,8 +42,7 @@ class Trash:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._disk.record_error(error)
-            log.error("cannot delete", extra={"path": str(path), "error": str(error)})
+            self._failed(path, error)
             return None
         return trashed
 
@@ -60,14 +59,20 @@ class Trash:
 
         self._threads.submit(Lane.BULK, discard)
 
-    async def delete(self, what: str, paths: Iterable[Path]) -> None:
-        """Deletes moved files, in a thread. `what` names them in errors. Raises NoSpaceError, IntegrityError."""
+    async def delete(self, paths: Iterable[Path]) -> None:
+        """Deletes moved files, in a thread. One that cannot be deleted stays until the next start."""
 
         def unlink() -> None:
-            with self._disk.errors_of(what):
-                for path in paths:
-                    hit("store.remove.unlink.before")
+            for path in paths:
+                hit("store.remove.unlink.before")
+                try:
                     path.unlink(missing_ok=True)
-                    hit("store.remove.unlink.after")
+                except OSError as error:
+                    self._failed(path, error)
+                hit("store.remove.unlink.after")
 
         await self._threads.run(Lane.BULK, unlink)
+
+    def _failed(self, path: Path, error: OSError) -> None:
+        self._disk.record_error(error)
+        log.error("cannot delete", extra={"path": str(path), "error": str(error)})

@@ -21,6 +21,7 @@ from worker_runtime.storage.disk import disk, files
 from worker_runtime.storage.disk.allocation import allocator
 from worker_runtime.storage.disk.allocation.fallocate import reserve
 from worker_runtime.storage.disk.disk import INDEX_BYTES, INODES_KEPT
+from worker_runtime.storage.disk.incoming import Incoming
 from worker_runtime.storage.index.database import Database
 from worker_runtime.storage.store import Store
 
@@ -111,6 +112,35 @@ async def test_what_cannot_be_deleted_from_the_index_stays(store: Store, monkeyp
             await store.removal.remove(STORE, [SST.name])
     assert store.files.path(SST).read_bytes() == b"123456789"
     assert store.files.record(STORE, SST.name) is not None
+
+
+async def test_a_file_that_cannot_be_deleted_does_not_count_any_more(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever removes a file tells the group afterwards that it is gone, as the index says."""
+    await store.received.receive_whole(SST, [b"123456789"])
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", failing(errno.EIO))
+        await store.removal.remove(STORE, [SST.name])
+    assert store.files.record(STORE, SST.name) is None
+    assert store.disk.state()[0] is DiskState.FAILING
+
+
+def test_a_disk_that_reports_no_sizes_is_failing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "statvfs", failing(errno.ESTALE))
+        assert (store.disk.free_bytes(), store.disk.capacity_bytes()) == (0, 0)
+    assert store.disk.state()[0] is DiskState.FAILING
+    assert store.disk.capacity_bytes() > 0
+
+
+def test_a_partial_file_that_cannot_be_read_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    monkeypatch.setattr("worker_runtime.storage.disk.incoming.checksum", failing(errno.EIO))
+    with pytest.raises(OSError, match="Input/output error"):
+        Incoming.resumed(path)
+    assert str(path) not in {os.path.realpath(fd) for fd in Path("/proc/self/fd").iterdir()}
 
 
 async def test_an_epoch_that_is_not_persisted_is_an_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
