@@ -14,11 +14,8 @@ from typer.testing import CliRunner
 from rhino.cli import main
 from rhino.cli.examples import EXAMPLES
 from rhino_core.version import PROTOCOL
-
-
-def rhino(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rhino.cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+from tests import forked
+from tests.forked import rhino
 
 
 def test_help_names_every_command_and_the_exit_codes() -> None:
@@ -90,15 +87,9 @@ def test_a_malformed_setting_is_exit_code_2_and_named(tmp_path: object) -> None:
 
 
 def test_the_log_tells_who_asked_for_what(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "rhino.cli.main", "manager", "--bootstrap", "--listen", "127.0.0.1:0"]
+    options = ("--bootstrap", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"))
     with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(
-            [*command, "--data-dir", str(tmp_path / "data"), "--exit-with-parent"],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-        assert process.stdout is not None
+        process = forked.Popen(forked.RHINO, "manager", *options, stderr=log.fileno())
         address = json.loads(process.stdout.readline())["address"]
         for arguments in (("drain", "w1"), ("forget", "--worker", "w1"), ("handover", "cancel", "h1")):
             assert rhino(*arguments, "--manager", address).returncode == 3

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import socket
 import ssl
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from rhino_core.security.sources import new_cluster_key
+from tests import forked
 
 TIMES = 40
 
@@ -37,15 +36,10 @@ def refused(address: tuple[str, int], *, encrypted: bool) -> None:
 def test_refused_handshakes_have_no_lines(tmp_path: Path) -> None:
     key = tmp_path / "cluster.key"
     new_cluster_key(key)
-    command = [sys.executable, "-m", "rhino.cli.main", "manager", "--bootstrap", "--listen", "127.0.0.1:0"]
+    options = ("--bootstrap", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"))
     with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(
-            [*command, "--data-dir", str(tmp_path / "data"), "--cluster-key", str(key), "--exit-with-parent"],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-        assert process.stdout is not None
+        command = ("manager", *options, "--cluster-key", str(key))
+        process = forked.Popen(forked.RHINO, *command, stderr=log.fileno())
         host, _, port = json.loads(process.stdout.readline())["address"].partition(":")
         before = len((tmp_path / "log").read_text().splitlines())
         for encrypted in (False, True):

@@ -23,6 +23,7 @@ from rhino.testing.reaper import Reaper
 from rhino_core.security.choice import client_transport
 from rhino_core.security.sources import new_cluster_key
 from rhino_core.settings import SidecarSettings
+from tests import forked
 from tests.rhino_core.support.metrics import free_port
 
 pytestmark = pytest.mark.timeout(180)
@@ -100,9 +101,7 @@ def test_the_page_acts_with_the_certificate_of_its_process_and_both_write_it_dow
             shown: dict[str, Any] = {}
             while not shown.get("workers"):
                 shown = asked(origin, token, "/data/live")
-            status = subprocess.run(
-                [*RHINO, "status", "--json", *access], capture_output=True, text=True, timeout=60, check=True
-            )
+            status = forked.rhino("status", "--json", *access)
             planned = asked(origin, token, "/data/plan", {"kind": "drain", "worker": "worker-a"})
             assert asked(origin, token, "/data/run", {"id": planned["id"]}) == {"done": "drain"}
     workers = json.loads(status.stdout)["workers"]
@@ -130,17 +129,15 @@ def test_a_page_for_the_network_without_encryption_is_a_warning(tmp_path: Path) 
 
 def test_a_port_in_use_is_exit_code_4_and_half_a_certificate_2(tmp_path: Path) -> None:
     with page(tmp_path, "--manager", "127.0.0.1:1") as (origin, _):
-        done = subprocess.run(
-            [*RHINO, "ui", "--port", origin.rpartition(":")[2]], capture_output=True, text=True, timeout=60, check=False
-        )
+        done = forked.rhino("ui", "--port", origin.rpartition(":")[2])
     assert (done.returncode, "choose another" in done.stderr, done.stdout) == (4, True, "")
-    done = subprocess.run([*RHINO, "ui", "--tls-cert", "x"], capture_output=True, text=True, timeout=60, check=False)
+    done = forked.rhino("ui", "--tls-cert", "x")
     assert (done.returncode, "--tls-key" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("module", ["starlette", "uvicorn"])
 def test_a_missing_extra_is_named(module: str) -> None:
     code = f"import sys; sys.modules[{module!r}] = None; sys.argv[1:] = ['ui']\nfrom rhino.cli.main import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = forked.run(code)
     assert done.returncode == 3
     assert "pip install 'rhino-state[ui]'" in done.stderr
