@@ -79,14 +79,18 @@ async def test_a_message_that_trickles_in_is_as_bad(cluster: Cluster) -> None:
     cluster.manager.introduce(worker("x"))
     (a,) = await cluster.start("a")
     assert a.worker is not None
-    for lane in LANES:
-        async with stream(a.worker.peer_address, lane) as (wire, replies), asyncio.timeout(25):
+    address = a.worker.peer_address
+
+    async def trickle(lane: peer_pb2.Lane.ValueType) -> None:
+        async with stream(address, lane) as (wire, replies), asyncio.timeout(25):
             wire.post(struct.pack("<II", 1000, 0))
             said = asyncio.create_task(complaint(replies))
             while not said.done():
                 wire.post(b"x")
                 await asyncio.wait({said}, timeout=0.3)
             assert "was not complete" in said.result()
+
+    await asyncio.gather(*map(trickle, LANES))
 
 
 async def test_only_zips_and_changelogs_have_large_messages_and_one_at_a_time(cluster: Cluster) -> None:
