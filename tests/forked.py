@@ -122,14 +122,16 @@ class Popen:
 
 
 def run(
-    program: str, *arguments: str | bytes, env: Mapping[str, str] | None = None, timeout_s: float = 60.0
+    program: str, *arguments: str | bytes, env: Mapping[str, str] | None = None, unread: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """Waits for its end. `bytes`: what is no UTF-8."""
+    """Waits for its end. `bytes`: what is no UTF-8. `unread`: whoever read its output has gone."""
     given = [os.fsdecode(argument) for argument in arguments]
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = Popen(program, *given, env=env, stdout=out.fileno(), stderr=err.fileno())
+    reading, lost = os.pipe()
+    os.close(reading)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, os.fdopen(lost, "wb"):
+        process = Popen(program, *given, env=env, stdout=lost if unread else out.fileno(), stderr=err.fileno())
         process.stdout.close()
-        code = process.wait(timeout_s)
+        code = process.wait(60.0)
         said = []
         for file in (out, err):
             file.seek(0)

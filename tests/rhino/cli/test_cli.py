@@ -73,19 +73,6 @@ def test_no_example_is_left_of_a_command_that_is_gone() -> None:
     assert {" ".join(path) for path in COMMANDS} == EXAMPLES.keys()
 
 
-def test_an_unreachable_manager_is_exit_code_4_and_named_on_stderr() -> None:
-    result = rhino("status", "--manager", "127.0.0.1:1", "--json")
-    assert result.returncode == 4
-    assert "127.0.0.1:1" in result.stderr
-    assert result.stdout == ""
-
-
-def test_a_malformed_setting_is_exit_code_2_and_named(tmp_path: object) -> None:
-    result = rhino("manager", "--data-dir", str(tmp_path), "--listen", "nowhere")
-    assert result.returncode == 2
-    assert "--listen 'nowhere': must be" in result.stderr
-
-
 def test_the_log_tells_who_asked_for_what(tmp_path: Path) -> None:
     options = ("--bootstrap", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"))
     with (tmp_path / "log").open("w") as log:

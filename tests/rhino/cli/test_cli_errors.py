@@ -9,7 +9,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +20,6 @@ from tests.forked import rhino
 from tests.nightly import few
 
 USAGE, REFUSED, UNREACHABLE, FAILED = 2, 3, 4, 1
-COMMAND = [sys.executable, "-m", "rhino.cli.main"]
 
 
 def require_one_line(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
@@ -270,15 +268,8 @@ def test_what_does_not_exist_is_refused_before_anybody_is_asked(
 
 
 def test_a_reader_that_ends_is_no_error(manager: str) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    with subprocess.Popen(
-        [*COMMAND, "status", "--manager", manager], stdout=writing, stderr=subprocess.PIPE
-    ) as process:
-        os.close(writing)
-        assert process.stderr is not None
-        said = process.stderr.read()
-    assert (process.returncode, said) == (141, b"")
+    done = forked.run(forked.RHINO, "status", "--manager", manager, unread=True)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_a_port_that_speaks_something_else() -> None:

@@ -132,6 +132,7 @@ def test_witnesses_begin_with_the_journal_of_a_manager_that_had_none(stage: Stag
         assert client.drain_status("c").draining
 
 
+@pytest.mark.nightly  # its core runs every time: tests/rhino_core/witnesses/test_contender.py
 @pytest.mark.timeout(300)
 def test_a_manager_without_a_majority_stops(stage: Stage) -> None:
     sidecars, leader = stage.begin()
@@ -188,6 +189,7 @@ def _silent(stage: Stage) -> tuple[str, ...]:
     return fetch_overview(stage.address, timeout_s=30).silent_witnesses
 
 
+@pytest.mark.nightly  # as above
 @pytest.mark.timeout(300)
 def test_no_journal_begins_without_bootstrap(stage: Stage) -> None:
     for name in "abc":
