@@ -22,6 +22,7 @@ from rhino_core.errors import PreconditionError, UnavailableError
 from spark_connector.local import daemons as module
 from spark_connector.local.daemons import end_unused, join, leave, temporary_daemons
 from spark_connector.local.directory import LocalDirectory
+from tests.nightly import few
 
 pytestmark = pytest.mark.timeout(240)
 ROOT = Path(__file__).parents[3]
@@ -124,7 +125,7 @@ def test_a_killed_user_is_no_user(folder: Path) -> None:
         assert not serving(killed.manager)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", few([signal.SIGINT, signal.SIGHUP]))
 def test_a_signal_to_the_users_group_does_not_reach_the_daemons(folder: Path, number: signal.Signals) -> None:
     with user(folder) as first, user(folder) as second:
         os.killpg(first.process.pid, number)
@@ -134,7 +135,7 @@ def test_a_signal_to_the_users_group_does_not_reach_the_daemons(folder: Path, nu
         assert second.joins_again() == first.manager
 
 
-@pytest.mark.parametrize("service", ["manager", "sidecar"])
+@pytest.mark.parametrize("service", few(["manager", "sidecar"]))
 def test_a_daemon_that_is_killed_comes_back_at_its_place(folder: Path, service: str) -> None:
     with user(folder) as one:
         killed = daemons_of(one.supervisor)[service]
@@ -171,16 +172,13 @@ def test_a_taken_address_is_given_up(folder: Path) -> None:
             assert serving(one.manager)
 
 
-def test_a_directory_in_use_names_its_users(folder: Path) -> None:
+def test_a_directory_in_use_names_its_users_and_nobody_without_the_key_is_let_in(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every Unix user of the machine reaches the port."""
     with user(folder) as one:
         with pytest.raises(PreconditionError, match=rf"in use by process {one.process.pid}; end it first"):
             end_unused(LocalDirectory(folder))
-        assert serving(one.manager)
-
-
-def test_nobody_without_the_key_is_let_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every Unix user of the machine reaches the port."""
-    with user(folder) as one:
         assert fetch_overview(one.manager).workers
         assert (folder / "cluster.key").stat().st_mode & 0o777 == 0o600
         monkeypatch.delenv("RHINO_CLUSTER_KEY")
