@@ -76,11 +76,11 @@ lint: $(STAMP)
 	$(BIN)/python -m tools.prose
 	PYTHONPATH=.:proto $(BIN)/lint-imports --no-cache
 
-# Three side by side: most tests wait most of the time. The output of each lane comes at its end, and failures once more
-# at the very end.
+# Three side by side: most tests wait most of the time. tests/docs builds the site as `make docs` does. The output of each
+# lane comes at its end, and failures once more at the very end.
 test: $(STAMP)
 	@rm -rf $(RESULTS)
-	@$(MAKE) --no-print-directory -j3 --output-sync=target setup test-spark test-worker lint test-rest docs || \
+	@$(MAKE) --no-print-directory -j3 --output-sync=target setup test-spark test-worker lint test-rest || \
 	  { $(BIN)/python -m tools.test_failures $(RESULTS); exit 1; }
 
 RESULTS := build/test-results
