@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -141,6 +141,19 @@ def run(
 
 def rhino(*arguments: str | bytes) -> subprocess.CompletedProcess[str]:
     return run(RHINO, *arguments)
+
+
+@contextlib.contextmanager
+def daemon(*arguments: str, log: Path = Path(os.devnull)) -> Iterator[dict[str, str]]:
+    """`rhino manager` or `rhino sidecar`. Yields its readiness line, and stops it at the end."""
+    with log.open("ab") as stderr:
+        process = Popen(RHINO, *arguments, stderr=stderr.fileno())
+    try:
+        yield json.loads(process.stdout.readline())
+    finally:
+        process.terminate()
+        assert process.wait(40.0) == 0
+        process.stdout.close()
 
 
 def _call(

@@ -75,14 +75,9 @@ def test_no_example_is_left_of_a_command_that_is_gone() -> None:
 
 def test_the_log_tells_who_asked_for_what(tmp_path: Path) -> None:
     options = ("--bootstrap", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"))
-    with (tmp_path / "log").open("w") as log:
-        process = forked.Popen(forked.RHINO, "manager", *options, stderr=log.fileno())
-        address = json.loads(process.stdout.readline())["address"]
+    with forked.daemon("manager", *options, log=tmp_path / "log") as ready:
         for arguments in (("drain", "w1"), ("forget", "--worker", "w1"), ("handover", "cancel", "h1")):
-            assert rhino(*arguments, "--manager", address).returncode == 3
-        process.terminate()
-        assert process.wait(20) == 0
-        process.stdout.close()
+            assert rhino(*arguments, "--manager", ready["address"]).returncode == 3
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     audited = {line["method"].rpartition("/")[2]: line for line in lines if line["message"] == "audit"}
     assert audited.keys() == {"DrainWorker", "ForgetWorker", "CancelHandover"}

@@ -3,10 +3,8 @@ no stack trace. Each case is a process of its own."""
 
 from __future__ import annotations
 
-import contextlib
 import http.server
 import json
-import os
 import socket
 import subprocess
 import threading
@@ -16,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests import forked
-from tests.forked import rhino
+from tests.forked import daemon, rhino
 from tests.nightly import few
 
 USAGE, REFUSED, UNREACHABLE, FAILED = 2, 3, 4, 1
@@ -30,19 +28,6 @@ def require_one_line(done: subprocess.CompletedProcess[str], code: int, *words: 
     assert all(line.startswith("{") for line in logs), "other lines than logs"
     for word in words:
         assert word in last
-
-
-@contextlib.contextmanager
-def daemon(*arguments: str) -> Iterator[dict[str, str]]:
-    """The readiness line of a running daemon."""
-    with open(os.devnull, "wb") as nothing:
-        process = forked.Popen(forked.RHINO, *arguments, stderr=nothing.fileno())
-    try:
-        yield json.loads(process.stdout.readline())
-    finally:
-        process.terminate()
-        process.wait(20)
-        process.stdout.close()
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import ssl
 from pathlib import Path
@@ -37,16 +36,11 @@ def test_refused_handshakes_have_no_lines(tmp_path: Path) -> None:
     key = tmp_path / "cluster.key"
     new_cluster_key(key)
     options = ("--bootstrap", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"))
-    with (tmp_path / "log").open("w") as log:
-        command = ("manager", *options, "--cluster-key", str(key))
-        process = forked.Popen(forked.RHINO, *command, stderr=log.fileno())
-        host, _, port = json.loads(process.stdout.readline())["address"].partition(":")
+    with forked.daemon("manager", *options, "--cluster-key", str(key), log=tmp_path / "log") as ready:
+        host, _, port = ready["address"].partition(":")
         before = len((tmp_path / "log").read_text().splitlines())
         for encrypted in (False, True):
             for _ in range(TIMES):
                 refused((host, int(port)), encrypted=encrypted)
-        process.terminate()
-        assert process.wait(30) == 0
-        process.stdout.close()
     lines = (tmp_path / "log").read_text().splitlines()[before:]
     assert len(lines) < TIMES / 4, lines[:5]

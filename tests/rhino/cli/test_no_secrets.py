@@ -34,16 +34,9 @@ def daemon(folder: Path, kind: str, *arguments: str) -> Iterator[dict[str, str]]
     """`rhino <kind>` at debug level, with its output in the folder."""
     options = ("--log-level", "debug", "--data-dir", str(folder / "data"))
     folder.mkdir()
-    with (folder / "out").open("w+") as out, (folder / "err").open("w") as err:
-        process = forked.Popen(forked.RHINO, kind, *arguments, *options, stderr=err.fileno())
-        line = process.stdout.readline()
-        out.write(line)
-        try:
-            yield json.loads(line)
-        finally:
-            process.terminate()
-            assert process.wait(40) == 0
-            process.stdout.close()
+    with forked.daemon(kind, *arguments, *options, log=folder / "err") as ready:
+        (folder / "out").write_text(json.dumps(ready))
+        yield ready
 
 
 def stub_of(channel: grpc.Channel) -> Any:

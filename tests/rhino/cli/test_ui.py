@@ -10,19 +10,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rhino.client import connection
-from rhino.testing import rhino_daemons
-from rhino.testing.process import Process
-from rhino.testing.reaper import Reaper
 from rhino_core.security.choice import client_transport
 from rhino_core.security.sources import new_cluster_key
-from rhino_core.settings import SidecarSettings
 from tests import forked
 from tests.rhino_core.support.metrics import free_port
 
@@ -36,31 +32,17 @@ def cluster(folder: Path) -> Iterator[tuple[str, Path]]:
     key = folder / "cluster.key"
     new_cluster_key(key)
     connection.use(client_transport("", str(key)))
-    running: list[Process] = []
-    with Reaper() as reaper, tempfile.TemporaryDirectory(prefix="rhino-") as sockets:
-        try:
-            options = ("--audit-log", str(folder / "manager.audit"))
-            common: dict[str, Any] = {"log_dir": folder, "reaper": reaper}
-            running.append(rhino_daemons.start_manager(folder / "m", **common, cluster_key=str(key), options=options))
-            manager = rhino_daemons.wait_manager(running[0])
-            for name in ("worker-a", "worker-b"):
-                settings = SidecarSettings(
-                    worker_id=name,
-                    host=f"host-{name}",
-                    listen="127.0.0.1:0",
-                    data_dir=folder / name,
-                    socket=Path(sockets) / name / "sidecar.sock",
-                    manager=manager,
-                    cluster_key=str(key),
-                )
-                settings.socket.parent.mkdir()
-                running.append(rhino_daemons.start_sidecar(name, settings, **common))
-            for sidecar in running[1:]:
-                rhino_daemons.wait_sidecar(sidecar)
-            yield manager, key
-        finally:
-            for process in reversed(running):
-                process.terminate(timeout_s=10)
+    common = ("--cluster-key", str(key), "--listen", "127.0.0.1:0")
+    log = folder / "daemons.err"
+    with tempfile.TemporaryDirectory(prefix="rhino-") as sockets, ExitStack() as running:
+        options = ("--bootstrap", "--data-dir", str(folder / "m"), "--audit-log", str(folder / "manager.audit"))
+        manager = running.enter_context(forked.daemon("manager", *common, *options, log=log))["address"]
+        for name in ("worker-a", "worker-b"):
+            (place := Path(sockets) / name).mkdir()
+            options = ("--data-dir", str(folder / name), "--socket", str(place / "s"), "--manager", manager)
+            named = ("--worker-id", name, "--host", f"host-{name}")
+            running.enter_context(forked.daemon("sidecar", *common, *named, *options, log=log))
+        yield manager, key
 
 
 @contextmanager
