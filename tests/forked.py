@@ -6,7 +6,6 @@ They end when nobody holds their `Forked` or `Popen` any more.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import functools
 import gc
@@ -181,23 +180,17 @@ def _call(
 
 @functools.cache
 def _server() -> socket.socket:
-    """Of this process, and to it."""
+    """It ends with this process, and is no child of it: some tests look for children that are left."""
     ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
     with theirs:
-        process = subprocess.Popen(
+        subprocess.run(
             [sys.executable, "-m", "tests.forked", str(theirs.fileno())],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": PYTHON_PATH},
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
+            check=True,
         )
-
-    def end() -> None:
-        ours.close()
-        process.kill()
-        process.wait()
-
-    atexit.register(end)
     return ours
 
 
@@ -205,6 +198,7 @@ def serve(calls: socket.socket) -> dict[str, Any]:
     """Returns in each process that is to run a program."""
     assert len(os.listdir("/proc/self/task")) == 1, "only the thread that forks lives on"
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait
+    interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests and the programs
     while True:
         message, given, _, _ = socket.recv_fds(calls, MESSAGE_BYTES_MAX, 3)
         if not message:
@@ -215,6 +209,7 @@ def serve(calls: socket.socket) -> dict[str, Any]:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             pid = os.fork()
             if pid == 0:
+                signal.signal(signal.SIGINT, interrupted)
                 os.dup2(out, 1)
                 os.dup2(err, 2)
                 for fd in given:
@@ -243,6 +238,8 @@ def _wait(said: int, pid: int) -> NoReturn:
 
 
 def main() -> None:
+    if os.fork():
+        os._exit(0)
     for name in IMPORTED:
         importlib.import_module(name)
     gc.collect()
