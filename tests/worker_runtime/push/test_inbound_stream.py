@@ -21,11 +21,9 @@ from tests.worker_runtime import cluster as cluster_module
 from tests.worker_runtime.cluster import Cluster
 from tests.worker_runtime.pushing import adopted, data_frame, stream
 from tests.worker_runtime.scenario import worker
-from tests.worker_runtime.support.sidecar import cluster
 from worker_runtime.push.core.framing import LARGE_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX, packed
 from worker_runtime.push.message_memory import MessageMemory
 
-__all__ = ["cluster"]
 STORE = StoreId("job", 0, 3, "default")
 LANES = (peer_pb2.LANE_COMMIT, peer_pb2.LANE_BULK)
 MB = 1_000_000

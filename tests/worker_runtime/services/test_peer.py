@@ -16,11 +16,9 @@ from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.convert import store_to_pb
 from rhino_pb import peer_pb2, peer_pb2_grpc
 from tests.worker_runtime.cluster import Cluster, changelog_bytes
-from tests.worker_runtime.support.sidecar import cluster
 from worker_runtime.fetch import serving
 from worker_runtime.fetch.serving import AT_ONCE_PER_HOST, Reader, Turnstile, host_of, is_turn
 
-__all__ = ["cluster"]
 STORE = StoreId("job", 0, 3, "default")
 NAME = "SSTs/000001-x.sst"
 MB = 1_000_000

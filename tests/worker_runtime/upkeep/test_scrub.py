@@ -6,18 +6,19 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
 import grpc
 import pytest
 
-from rhino_core.ids import StoreId, StoreVersion, Version
+from rhino_core.ids import StoreId, StoreVersion
 from rhino_core.rpc.channel import aio_channel
 from rhino_pb import peer_pb2, peer_pb2_grpc, sidecar_pb2
 from tests.nightly import few
 from tests.worker_runtime.cluster import Cluster, Process, changelog_bytes, zip_bytes
+from tests.worker_runtime.scenario import version
 from tests.worker_runtime.support.scrub import flip_a_bit, rhino, start, until
 from tests.worker_runtime.support.with_manager import manager, settings_of
 from worker_runtime.protocol.versions.closure import changelog_name
@@ -25,16 +26,6 @@ from worker_runtime.protocol.versions.closure import changelog_name
 STORE = StoreId("job", 0, 3, "default")
 SST = "SSTs/000001-x.sst"
 SST_BYTES = changelog_bytes(7, 3_000_000)
-
-
-def version(number: int) -> Version:
-    return Version(number, f"id{number}")
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as made:
-        yield made
 
 
 async def fill(process: Process) -> None:

@@ -42,12 +42,6 @@ SMALL = {"window_bytes": WINDOW, "chunk_bytes": 64 * 1024, "memory_limit_bytes":
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
 async def proxy(cluster: Cluster) -> AsyncIterator[Proxy]:
     """In front of the worker that the test names (`hide`)."""
     async with Proxy() as made:
