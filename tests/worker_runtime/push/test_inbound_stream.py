@@ -135,8 +135,8 @@ async def test_an_announced_file_reserves_the_disk_only_while_it_comes(cluster: 
     (a,) = await cluster.start("a", window_bytes=4 << 20, chunk_bytes=4096, memory_limit_bytes=32 << 20)
     assert a.worker is not None
     await adopted(cluster, STORE.group)
-    size = 200 * MB
-    content = bytes(size // 100)
+    size = 40 * MB
+    content = bytes(size // 20)
     entry = FileEntry(STORE, "SSTs/000001-x.sst", size, crc32c(bytes(size)))
     tmp = a.settings.data_dir / "tmp"
 

@@ -79,7 +79,7 @@ async def test_fetches_that_nobody_reads_take_little_memory_and_end(cluster: Clu
     (a,) = await cluster.start("a")
     assert a.worker is not None
     assert a.process is not None
-    size = 64 * MB
+    size = 32 * MB
     async with a.attach(replicas=0) as client:
         await client.add(STORE, NAME, changelog_bytes(1, 1000) * (size // 1000))
     request = peer_pb2.FetchRequest(store=store_to_pb(STORE), name=NAME)
