@@ -118,25 +118,25 @@ def test_processes_that_start_at_once_share_one_pair(folder: Path) -> None:
     assert len({(one["manager"], one["supervisor"]) for one in said}) == 1
 
 
-def test_a_killed_user_is_no_user(folder: Path) -> None:
-    with user(folder) as killed:
-        os.killpg(killed.process.pid, signal.SIGKILL)
-        wait_for(lambda: not LocalDirectory(folder).supervisor.is_held(), "the supervisor's end")
-        assert not serving(killed.manager)
-
-
 @pytest.mark.parametrize("number", few([signal.SIGINT, signal.SIGHUP]))
-def test_a_signal_to_the_users_group_does_not_reach_the_daemons(folder: Path, number: signal.Signals) -> None:
+def test_a_signal_to_the_users_group_does_not_reach_the_daemons_and_a_killed_user_is_none(
+    folder: Path, number: signal.Signals
+) -> None:
     with user(folder) as first, user(folder) as second:
         os.killpg(first.process.pid, number)
         first.process.wait(30)
         time.sleep(1)
         assert serving(second.manager)
         assert second.joins_again() == first.manager
+        os.killpg(second.process.pid, signal.SIGKILL)
+        wait_for(lambda: not LocalDirectory(folder).supervisor.is_held(), "the supervisor's end")
+        assert not serving(second.manager)
 
 
 @pytest.mark.parametrize("service", few(["manager", "sidecar"]))
-def test_a_daemon_that_is_killed_comes_back_at_its_place(folder: Path, service: str) -> None:
+def test_a_killed_daemon_comes_back_at_its_place_and_so_do_both_when_the_user_of_a_killed_supervisor_joins_again(
+    folder: Path, service: str
+) -> None:
     with user(folder) as one:
         killed = daemons_of(one.supervisor)[service]
         killed.kill()
@@ -144,10 +144,6 @@ def test_a_daemon_that_is_killed_comes_back_at_its_place(folder: Path, service: 
         socket = f"unix://{LocalDirectory(folder).socket}"
         wait_for(lambda: serving(one.manager) and serving(socket), "both daemons")
         wait_for(lambda: [worker.state for worker in fetch_overview(one.manager).workers] == ["live"], "one worker")
-
-
-def test_a_killed_supervisor_is_replaced_when_its_user_joins_again(folder: Path) -> None:
-    with user(folder) as one:
         os.kill(one.supervisor, signal.SIGKILL)
         wait_for(lambda: not LocalDirectory(folder).supervisor.is_held(), "the supervisor's end")
         assert one.joins_again() == one.manager  # a driver that runs reaches the same address
