@@ -6,8 +6,6 @@ import http.client
 import json
 import re
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,7 +21,8 @@ from tests import forked
 from tests.rhino_core.support.metrics import free_port
 
 pytestmark = pytest.mark.timeout(180)
-RHINO = [sys.executable, "-m", "rhino.cli.main"]
+# Whatever runs the tests may ignore Ctrl-C.
+INTERRUPTIBLE = f"import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n{forked.RHINO}"
 
 
 @contextmanager
@@ -48,10 +47,8 @@ def cluster(folder: Path) -> Iterator[tuple[str, Path]]:
 @contextmanager
 def page(folder: Path, *arguments: str) -> Iterator[tuple[str, str]]:
     """`rhino ui`, ended by Ctrl-C. Yields its origin and token."""
-    command = ["env", "--default-signal=INT", *RHINO, "ui", "--port", "0", *arguments]  # CI may ignore it
     with (folder / "ui.err").open("w") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-        assert process.stdout is not None
+        process = forked.Popen(INTERRUPTIBLE, "ui", "--port", "0", *arguments, stderr=errors.fileno())
         try:
             origin, _, token = process.stdout.readline().strip().partition("/#token=")
             yield origin, token
