@@ -76,24 +76,25 @@ lint: $(STAMP)
 	$(BIN)/python -m tools.prose
 	PYTHONPATH=.:proto $(BIN)/lint-imports --no-cache
 
-# Three side by side: most tests wait most of the time. The output of each lane comes at its end, and failures once more
-# at the very end.
+# Three side by side: most tests wait most of the time. tests/docs builds the site as `make docs` does. The output of each
+# lane comes at its end, and failures once more at the very end.
 test: $(STAMP)
 	@rm -rf $(RESULTS)
-	@$(MAKE) --no-print-directory -j3 --output-sync=target setup test-spark test-worker lint test-rest docs || \
+	@$(MAKE) --no-print-directory -j3 --output-sync=target setup test-spark test-worker lint test-rest || \
 	  { $(BIN)/python -m tools.test_failures $(RESULTS); exit 1; }
 
 RESULTS := build/test-results
 PYTEST = $(BIN)/python -m pytest -p no:cacheprovider --durations=15 --junitxml=$(RESULTS)/$@.xml
 
+# A Spark test in these two folders would run here: the lane of Spark saves the seconds of importing them.
 test-worker: $(STAMP)
-	$(PYTEST) -m "not spark and not nightly" tests/worker_runtime tests/simulation
+	$(PYTEST) -m "not nightly" tests/worker_runtime tests/simulation
 
 test-rest: $(STAMP)
 	$(PYTEST) -m "not spark and not nightly" --ignore=tests/worker_runtime --ignore=tests/simulation
 
 test-spark: setup
-	$(PYTEST) -m "spark and not nightly"
+	$(PYTEST) -m "spark and not nightly" --ignore=tests/worker_runtime --ignore=tests/simulation
 
 # Some hours. All of it runs, also after a failure.
 test-nightly: setup

@@ -6,8 +6,6 @@ import contextlib
 import json
 import os
 import re
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +21,7 @@ from rhino.daemons.loading import load
 from rhino_core.security.sources import new_cluster_key
 from rhino_core.setting import declared
 from rhino_core.settings import ManagerSettings, SidecarSettings
+from tests import forked
 from tests.first_hour.network import prefix
 
 ROOT = Path(__file__).parents[2]
@@ -187,12 +186,10 @@ def test_the_overlay_changes_the_folder_of_the_node_only() -> None:
 @contextlib.contextmanager
 def _started(daemon: str, environment: dict[str, str], log: Path) -> Iterator[None]:
     """The container's command on this machine. It has printed its readiness line."""
-    command = [sys.executable, "-m", "rhino.cli.main", *_container(daemon)["args"]]
     path = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}"}
     with log.open("wb") as err:
-        process = subprocess.Popen(command, env=path | environment, stdout=subprocess.PIPE, stderr=err)
+        process = forked.Popen(forked.RHINO, *_container(daemon)["args"], env=path | environment, stderr=err.fileno())
     try:
-        assert process.stdout is not None
         assert json.loads(process.stdout.readline())["service"] == daemon, log.read_text()
         yield
     finally:

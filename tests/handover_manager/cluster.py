@@ -254,11 +254,6 @@ class FakeDriver:
         self._reader = asyncio.create_task(self._read())
         return int(welcome.welcome.generation)
 
-    @property
-    def session_ended(self) -> bool:
-        """Whether the manager has ended the session, or its connection."""
-        return self._reader is None or self._reader.done()
-
     async def _read(self) -> None:
         while (command := await self._call.read()) is not END_OF_STREAM:
             match command.WhichOneof("command"):
@@ -300,10 +295,6 @@ class FakeDriver:
     async def executor(self, executor_id: str, host: str, worker_id: str = "") -> None:
         """An executor has come."""
         changed = pb.ExecutorChanged(executor_id=executor_id, host=host, worker_id=worker_id)
-        await self._call.write(pb.DriverEvent(executor_changed=changed))
-
-    async def executor_removed(self, executor_id: str, reason: str) -> None:
-        changed = pb.ExecutorChanged(executor_id=executor_id, removed=True, reason=reason)
         await self._call.write(pb.DriverEvent(executor_changed=changed))
 
     async def logged(

@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from rhino.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 # Python runs it first in each process.
@@ -69,10 +72,10 @@ def test_all_modules_of_the_engine_are_imported(hidden: dict[str, str]) -> None:
 
 
 def test_the_command_line_lacks_its_commands_only(hidden: dict[str, str]) -> None:
-    alone, both = (run(["-m", "rhino.cli.main", "--help"], env) for env in (hidden, dict(os.environ)))
+    alone = run(["-m", "rhino.cli.main", "--help"], hidden)
     assert "handover" in alone
     assert "modify" not in alone
-    assert "modify" in both
+    assert "modify" in CliRunner().invoke(app, ["--help"]).output
 
 
 @pytest.mark.spark

@@ -19,6 +19,7 @@ from rhino_core import failpoints
 from rhino_core.epochs import generation_ceiling
 from rhino_core.errors import InvalidSettingError, LocalProtocolError
 from rhino_core.journal import Journal
+from tests import forked
 
 ABOVE = generation_ceiling() - 10**9  # any wall clock of today in milliseconds, and room for what comes
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,8 +72,8 @@ def test_what_cannot_be_armed_is_refused(value: str) -> None:
 
 
 def test_an_unknown_name_ends_the_daemon_at_its_start(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "rhino.cli.main", "manager", "--data-dir", str(tmp_path), "--bootstrap"]
-    ended = subprocess.run(command, env=_environment("no.such=kill"), capture_output=True, text=True, timeout=30)
+    command = ("manager", "--data-dir", str(tmp_path), "--bootstrap")
+    ended = forked.run(forked.RHINO, *command, env=_environment("no.such=kill"))
     assert ended.returncode == 2
     assert "unknown failpoint 'no.such'" in ended.stderr
 
@@ -111,8 +112,7 @@ def test_a_journal_cut_at_any_step_has_whole_steps(name: str, tmp_path: Path) ->
     first = Journal(tmp_path, bootstrap=True)
     first.write(BEFORE)
     first.close()
-    command = [sys.executable, "-c", USE, str(tmp_path)]
-    assert subprocess.run(command, env=_environment(f"{name}=kill"), timeout=30).returncode == -signal.SIGKILL
+    assert forked.run(USE, str(tmp_path), env=_environment(f"{name}=kill")).returncode == -signal.SIGKILL
     expected = dict(BEFORE)
     generation = first.generation
     for step, changes in STEPS:
@@ -126,7 +126,7 @@ def test_a_journal_cut_at_any_step_has_whole_steps(name: str, tmp_path: Path) ->
     assert dict(again.items()) == {key: value for key, value in expected.items() if value is not None}
     assert again.generation == generation + 1
     again.close()
-    assert subprocess.run(command, env=_environment(""), timeout=30).returncode == 0
+    assert forked.run(USE, str(tmp_path), env=_environment("")).returncode == 0
 
 
 def _done(step: str, cut: str) -> bool:

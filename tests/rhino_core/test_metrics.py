@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -15,6 +13,7 @@ import pytest
 
 from rhino.client.overview import fetch_overview
 from rhino_core.version import PROTOCOL
+from tests import forked
 from tests.rhino_core.support.metrics import Daemon
 
 pytestmark = pytest.mark.timeout(60)
@@ -79,7 +78,6 @@ def test_a_taken_port_is_exit_code_4_and_named(tmp_path: Path) -> None:
         taken.listen()
         port = str(taken.getsockname()[1])
         arguments = ["manager", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0", "--bootstrap"]
-        command = [sys.executable, "-m", "rhino.cli.main", *arguments, "--metrics-port", port]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        ended = forked.rhino(*arguments, "--metrics-port", port)
     assert ended.returncode == 4
     assert f"cannot serve metrics on 127.0.0.1:{port}" in ended.stderr

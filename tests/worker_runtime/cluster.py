@@ -22,6 +22,7 @@ from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.convert import store_to_pb, store_version_to_pb, version_to_pb
 from rhino_core.settings import SidecarSettings
 from rhino_pb import common_pb2, sidecar_pb2, sidecar_pb2_grpc
+from tests import forked
 from tests.worker_runtime.fake_manager import FakeManager
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,27 +85,20 @@ class Process:
     """One sidecar process."""
 
     settings: SidecarSettings
-    process: asyncio.subprocess.Process | None = None
+    process: asyncio.subprocess.Process | forked.Forked | None = None
     worker: Worker | None = None
     environment: dict[str, str] = field(default_factory=dict)  # on top of this process's own
 
     async def start(self, *, wait: bool = True, failpoints: str = "") -> None:
         fields = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(self.settings).items()}
+        env = {**os.environ, "PYTHONPATH": forked.PYTHON_PATH, "RHINO_FAILPOINTS": failpoints, **self.environment}
         with (self.settings.data_dir.parent / "log").open("ab") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-c",
-                MAIN,
-                json.dumps(fields),
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "proto"), os.environ.get("PYTHONPATH", "")]),
-                    "RHINO_FAILPOINTS": failpoints,
-                    **self.environment,
-                },
-            )
+            if "TEST_GAUGE" in env:  # it measures a process with nothing from another one
+                command = (sys.executable, "-c", MAIN, json.dumps(fields))
+                pipe = asyncio.subprocess.PIPE
+                self.process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=log, env=env)
+            else:
+                self.process = await forked.start(MAIN, json.dumps(fields), env=env, stderr=log.fileno())
         if wait:
             await self.ready()
 

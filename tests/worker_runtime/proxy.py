@@ -15,13 +15,6 @@ HOST = "127.0.0.2"  # the worker's own is WORKER_HOST: push streams come to the 
 WORKER_HOST = "127.0.0.1"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((WORKER_HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def _is_free(host: str, port: int) -> bool:
     with socket.socket() as probe:
         try:

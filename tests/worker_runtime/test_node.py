@@ -10,14 +10,11 @@ import resource
 import pytest
 
 from tests.worker_runtime.cluster import Cluster
-from tests.worker_runtime.support.sidecar import cluster
 from worker_runtime import node
 from worker_runtime.fetch.peers import Peers
 from worker_runtime.push.links import Links
 from worker_runtime.sidecar import run_sidecar
 from worker_runtime.storage.arriving.inbox import Inbox
-
-__all__ = ["cluster"]
 
 
 async def test_it_looks_for_what_nobody_needs_also_after_an_error_of_the_system(

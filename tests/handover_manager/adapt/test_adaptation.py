@@ -20,6 +20,7 @@ from rhino_model.decisions import Outcome
 from rhino_model.handovers import Phase
 from rhino_model.intents import Request
 from tests.handover_manager.support.adaptation import skewed
+from tests.nightly import few
 from workloads.adaptation.scene import JOB, group
 from workloads.adaptation.world import ACT, INTERVAL_S, World
 
@@ -258,7 +259,7 @@ def test_what_did_not_help_goes_back_and_stays_longer_each_time() -> None:
     assert all(at - back_at >= 2 * ACT.cool_down_s for at in again)
 
 
-@pytest.mark.parametrize("first", [0, 10, 20])
+@pytest.mark.parametrize("first", few([0, 10, 20]))
 def test_noise_does_not_hide_that_a_plan_has_helped(first: int) -> None:
     """Each task is held up now and then, so that the longest of four batches is long on some worker or other."""
     helped, returned = 0, 0
@@ -305,7 +306,7 @@ def test_a_part_of_a_plan_that_would_not_help_is_not_made() -> None:
     assert "this hour has 1 moves" in many.decisions(Outcome.OVER_BUDGET)[-1].why
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", few(range(5), 2))
 def test_noise_moves_hardly_anything_where_no_balance_is_possible(seed: int) -> None:
     """Ten virtual nodes on three workers: one has four of them, so the imbalance is at the edge of the band."""
     random = Random(seed)

@@ -18,6 +18,7 @@ from rhino_model.handovers import Plan
 from rhino_model.intents import Drain, Intent, Rebalance, Request, ScaleIn, ScaleOut, Weight
 from tests.handover_manager.support.together import WEIGHTS
 from tests.handover_manager.together import World
+from tests.nightly import few
 from workloads.adaptation.scene import JOB, Cluster, group, node
 
 SEEDS = 8
@@ -48,7 +49,7 @@ def models(situation: Situation) -> list[Model]:
     return [model_of(situation, Weight.BYTES, room), *drained]
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", few(range(SEEDS), 4))
 def test_after_any_events_a_plan_equals_one_made_from_nothing(seed: int) -> None:
     """Registrations, losses, reports, handovers, drains and restarts of both cores of the manager."""
     world, kept, compared, moving = World(seed), Holdings(), 0, 0

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,12 +15,12 @@ from rhino import HandoverClient
 from rhino.client.overview import Overview, fetch_overview
 from rhino_core import failpoints
 from rhino_core.errors import RhinoError
+from tests import forked
 from tests.handover_manager.cluster import FakeDriver, FakeSidecar, eventually, until
 from tests.handover_manager.support.service import G0, JOB
 from tests.nightly import few
 
 pytestmark = pytest.mark.timeout(120)
-ROOT = Path(__file__).resolve().parents[3]
 MAIN = """
 from handover_manager import machine
 machine.SETTLE_S = 0.0
@@ -39,17 +38,13 @@ class Scene:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.address = "127.0.0.1:0"
-        self.process: asyncio.subprocess.Process | None = None
+        self.process: forked.Forked | None = None
         self.sidecars: list[FakeSidecar] = []
 
     async def start(self, grace_h: str, armed: str = "") -> None:
         options = ["--data-dir", str(self._folder), "--listen", self.address, "--bootstrap", "--lease-s", "10"]
-        self.process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", MAIN, "manager", *options, "--forget-grace-h", grace_h),
-            stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}", failpoints.VARIABLE: armed},
-        )
-        assert self.process.stdout is not None
+        env = {**os.environ, failpoints.VARIABLE: armed}
+        self.process = await forked.start(MAIN, "manager", *options, "--forget-grace-h", grace_h, env=env)
         self.address = json.loads(await asyncio.wait_for(self.process.stdout.readline(), 30))["address"]
 
     async def run_query(self) -> None:

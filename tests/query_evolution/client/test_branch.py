@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from rhino_core.errors import PreconditionError, UnknownError
 from rhino_core.ids import StoreId, Version
 from rhino_pb import sidecar_pb2
 from spark_connector.query_checkpoint import QueryCheckpoint
+from tests import forked
 from tests.spark_connector.support.checkpoint import make
 from tests.worker_runtime.cluster import Client, Cluster, changelog_bytes
 from tests.worker_runtime.support.with_manager import manager, settings_of
@@ -80,12 +80,9 @@ async def test_the_command_says_what_it_made_and_a_dry_run_makes_nothing(tmp_pat
     async with asyncio.timeout(120), made(tmp_path) as (cluster, address, source):
 
         async def said(*options: str) -> dict[str, Any]:
-            command = [sys.executable, "-m", "rhino.cli.main", "branch", f"file:{source}", str(tmp_path / "b")]
-            process = await asyncio.create_subprocess_exec(
-                *command, "--manager", address, "--json", *options, stdout=asyncio.subprocess.PIPE
-            )
-            out, _ = await process.communicate()
-            return {"exit": process.returncode, **json.loads(out or "{}")}
+            command = ("branch", f"file:{source}", str(tmp_path / "b"), "--manager", address, "--json")
+            done = await asyncio.to_thread(forked.rhino, *command, *options)
+            return {"exit": done.returncode, **json.loads(done.stdout or "{}")}
 
         would = await said("--dry-run")
         assert (would["exit"], would["dry_run"], would["stores"], would["job"]) == (0, True, 2, "")

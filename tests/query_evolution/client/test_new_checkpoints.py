@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -20,12 +19,12 @@ from query_evolution import branch, restructure
 from rhino_core import failpoints
 from spark_connector import operator_metadata
 from spark_connector.query_checkpoint import QueryCheckpoint
+from tests import forked
 from tests.query_evolution.structure.described import PARTITIONS, write_versioned
 from tests.query_evolution.support.rebuild import write_state
 from tests.query_evolution.support.restructure import COUNT, OLD, RECENT, USERS, check_opens, made
 from tests.worker_runtime.cluster import Cluster
 
-ROOT = Path(__file__).resolve().parents[3]
 COMMAND = """
 import os
 from rhino_core import failpoints
@@ -50,12 +49,9 @@ class Scene:
     async def call(self, command: str, target: str, armed: str = "") -> tuple[int | None, str]:
         arguments = [command, str(self.folder / "q"), str(self.folder / target), "--manager", self.address]
         arguments += ["--sketch", str(self.folder / self.sketch)] if command == "restructure" else []
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}", failpoints.VARIABLE: armed}
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", COMMAND, *arguments), env=environment, stderr=asyncio.subprocess.PIPE
-        )
-        _, errors = await process.communicate()
-        return process.returncode, errors.decode()
+        env = {**os.environ, failpoints.VARIABLE: armed}
+        done = await asyncio.to_thread(forked.run, COMMAND, *arguments, env=env)
+        return done.returncode, done.stderr
 
     def former(self) -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in (self.folder / "q").rglob("*") if path.is_file()}

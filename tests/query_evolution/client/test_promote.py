@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from rhino_core.errors import ConflictError, InvalidRequestError, PreconditionEr
 from rhino_core.ids import StoreId, Version
 from rhino_pb import handover_pb2
 from spark_connector.query_checkpoint import QueryCheckpoint
+from tests import forked
 from tests.query_evolution.structure.described import write_checkpoint, write_operators
 from tests.worker_runtime.cluster import Cluster, changelog_bytes
 from tests.worker_runtime.support.with_manager import manager, settings_of
@@ -82,12 +82,10 @@ async def test_a_branch_that_has_followed_goes_on_with_the_planned_batch(tmp_pat
 async def test_the_state_of_the_live_query_is_a_new_branch(tmp_path: Path) -> None:
     async with asyncio.timeout(120), made(tmp_path) as (address, live, folder):
         before = files(live), files(folder)
-        command = [sys.executable, "-m", "rhino.cli.main", "promote", f"file:{live}", str(folder)]
-        command += ["--state", "live", "--to", str(tmp_path / "next"), "--manager", address, "--json"]
+        command = ["promote", f"file:{live}", str(folder), "--state", "live", "--to", str(tmp_path / "next")]
         for options in (["--dry-run"], []):
-            process = await asyncio.create_subprocess_exec(*command, *options, stdout=asyncio.subprocess.PIPE)
-            out, _ = await process.communicate()
-            done = json.loads(out)
+            process = await asyncio.to_thread(forked.rhino, *command, "--manager", address, "--json", *options)
+            done = json.loads(process.stdout)
             assert (process.returncode, done["batch"], done["planned"]) == (0, 2, True)
             assert (tmp_path / "next").exists() is not bool(options)
         target = QueryCheckpoint(tmp_path / "next")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from rhino_core.errors import AlreadyThereError, PreconditionError
 from rhino_core.ids import StoreId, Version
 from rhino_pb import sidecar_pb2
 from spark_connector.query_checkpoint import QueryCheckpoint
+from tests import forked
 from tests.query_evolution.structure.described import PARTITIONS, write_rebuilt, write_sketch
 from tests.query_evolution.support.rebuild import REBUILT_JOB, write_state
 from tests.query_evolution.support.restructure import (
@@ -41,14 +41,10 @@ async def received(cluster: Cluster) -> int:
 async def plan_of(address: str, folder: Path) -> str:
     """What the command says without doing anything."""
     command = ["restructure", str(folder / "q"), str(folder / "new"), "--sketch", str(folder / "rebuilt"), "--dry-run"]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "rhino.cli.main", *command, "--manager", address),
-        env={**os.environ, "COLUMNS": "200"},
-        stdout=asyncio.subprocess.PIPE,
-    )
-    out, _ = await process.communicate()
-    assert process.returncode == 0
-    return out.decode()
+    env = {**os.environ, "COLUMNS": "200"}
+    done = await asyncio.to_thread(forked.run, forked.RHINO, *command, "--manager", address, env=env)
+    assert done.returncode == 0
+    return done.stdout
 
 
 async def test_born_operators_get_the_files_of_the_rebuilt_query_and_no_bytes_travel(tmp_path: Path) -> None:

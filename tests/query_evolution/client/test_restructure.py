@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from dataclasses import astuple
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from rhino.client.overview import fetch_overview
 from rhino_core.errors import AlreadyThereError, ConflictError, PreconditionError, UnknownError
 from rhino_pb import handover_pb2
 from spark_connector.query_checkpoint import QueryCheckpoint
+from tests import forked
 from tests.query_evolution.support.restructure import COUNT, USERS, check_opens, made, run
 
 
@@ -41,14 +41,10 @@ async def test_state_moves_to_other_operators_and_what_is_born_is_empty(tmp_path
 async def test_the_command_shows_the_plan_and_makes_the_checkpoint(tmp_path: Path) -> None:
     async with asyncio.timeout(120), made(tmp_path) as (cluster, address, folder):
 
-        async def said(*options: str) -> tuple[int | None, str, str]:
-            command = [sys.executable, "-m", "rhino.cli.main", "restructure", f"file:{folder / 'q'}"]
-            command += [str(folder / "new"), "--sketch", str(folder / "sketch"), "--manager", address, *options]
-            process = await asyncio.create_subprocess_exec(
-                *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-            )
-            out, errors = await process.communicate()
-            return process.returncode, out.decode(), errors.decode()
+        async def said(*options: str) -> tuple[int, str, str]:
+            command = ("restructure", f"file:{folder / 'q'}", str(folder / "new"), "--sketch", str(folder / "sketch"))
+            done = await asyncio.to_thread(forked.rhino, *command, "--manager", address, *options)
+            return done.returncode, done.stdout, done.stderr
 
         code, out, _ = await said("--dry-run")
         assert code == 0

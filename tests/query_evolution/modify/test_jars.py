@@ -6,8 +6,6 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from query_evolution.modify.record import Kind, Sample
 from rhino_core import failpoints
 from rhino_core.errors import ConflictError, IntegrityError, InvalidRequestError
 from spark_connector.facts import replace_file
-from tests.query_evolution.support.modifications import ROOT
+from tests import forked
 
 CLASS = "com.acme.Score"
 
@@ -139,9 +137,8 @@ POINTS = ("modification.jar.before", "modification.jar.after")
 @pytest.mark.parametrize("point", POINTS)
 def test_a_command_that_dies_at_the_jar_leaves_no_record(point: str, checkpoint: Path, tmp_path: Path) -> None:
     jar = jar_of(tmp_path)
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}", failpoints.VARIABLE: f"{point}=kill"}
-    command = [sys.executable, "-c", COMMAND, str(checkpoint), str(jar), CLASS]
-    ended = subprocess.run(command, env=env, timeout=60, check=False)
+    env = {**os.environ, failpoints.VARIABLE: f"{point}=kill"}
+    ended = forked.run(COMMAND, str(checkpoint), str(jar), CLASS, env=env)
     assert ended.returncode == -signal.SIGKILL
     query = Modifications(checkpoint)
     assert query.list() == ()

@@ -37,6 +37,7 @@ from rhino_core.errors import (
 from rhino_core.foreign import numbers
 from spark_connector.conf import SPARK_PROVIDER
 from spark_connector.facts import create_fact
+from tests import forked
 from tests.query_evolution.modify.conftest import offsets
 from tests.query_evolution.support.modifications import ROOT
 
@@ -364,8 +365,8 @@ STATES = {
 
 @pytest.mark.parametrize("point", STATES)
 def test_a_command_that_dies_leaves_a_whole_record_or_none(point: str, checkpoint: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}", failpoints.VARIABLE: f"{point}=kill"}
-    ended = subprocess.run([sys.executable, "-c", COMMAND, str(checkpoint)], env=env, timeout=60, check=False)
+    env = {**os.environ, failpoints.VARIABLE: f"{point}=kill"}
+    ended = forked.run(COMMAND, str(checkpoint), env=env)
     assert ended.returncode == -signal.SIGKILL
     query = Modifications(checkpoint)
     assert [str(view.state) for view in query.list()] == STATES[point]

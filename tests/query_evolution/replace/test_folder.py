@@ -20,6 +20,7 @@ from rhino_core.errors import IntegrityError
 from rhino_core.foreign import read_json
 from spark_connector.facts import create_fact
 from spark_connector.run_locks import RIGHT, is_locked
+from tests import forked
 from tests.query_evolution.support.folder import LOCKER
 
 WRITES = {
@@ -165,8 +166,7 @@ def test_a_kill_leaves_a_whole_fact_or_none(folder: RestartFolder, point: str) -
         "from query_evolution.replace.folder import RestartFolder\nfailpoints.arm(os.environ)\n" + WRITES[step]
     )
     environment = os.environ | {failpoints.VARIABLE: f"{point}=kill"}
-    command = [sys.executable, "-c", code, str(folder.path.parent)]
-    killed = subprocess.run(command, env=environment, check=False, timeout=60)
+    killed = forked.run(code, str(folder.path.parent), env=environment)
     assert killed.returncode == -signal.SIGKILL
     written = [path.name for path in folder.path.glob(f"{step}s/*")]
     assert written == (["1"] if when == "after" else [])

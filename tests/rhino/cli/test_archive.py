@@ -7,8 +7,6 @@ import builtins
 import errno
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +29,7 @@ from rhino_core.errors import (
     UnknownError,
 )
 from rhino_model.archives import Archive, ArchivedQuery
+from tests import forked
 from tests.rhino_archive.support.damages import manifest_of_a_newer_format, pack_missing
 from tests.rhino_archive.support.planted import Planted, make
 from tests.worker_runtime.support.with_manager import manager, settings_of
@@ -89,8 +88,8 @@ def test_the_process_ends_with_the_code_of_the_command(archive: Planted) -> None
                 main._leave(3)
             print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
     """
-    command = [sys.executable, "-c", program, str(archive.folder)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = forked.run(program, str(archive.folder))
+    assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["text3"] * 30, done.stderr
 
 

@@ -14,11 +14,8 @@ from typer.testing import CliRunner
 from rhino.cli import main
 from rhino.cli.examples import EXAMPLES
 from rhino_core.version import PROTOCOL
-
-
-def rhino(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rhino.cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+from tests import forked
+from tests.forked import rhino
 
 
 def test_help_names_every_command_and_the_exit_codes() -> None:
@@ -76,35 +73,11 @@ def test_no_example_is_left_of_a_command_that_is_gone() -> None:
     assert {" ".join(path) for path in COMMANDS} == EXAMPLES.keys()
 
 
-def test_an_unreachable_manager_is_exit_code_4_and_named_on_stderr() -> None:
-    result = rhino("status", "--manager", "127.0.0.1:1", "--json")
-    assert result.returncode == 4
-    assert "127.0.0.1:1" in result.stderr
-    assert result.stdout == ""
-
-
-def test_a_malformed_setting_is_exit_code_2_and_named(tmp_path: object) -> None:
-    result = rhino("manager", "--data-dir", str(tmp_path), "--listen", "nowhere")
-    assert result.returncode == 2
-    assert "--listen 'nowhere': must be" in result.stderr
-
-
 def test_the_log_tells_who_asked_for_what(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "rhino.cli.main", "manager", "--bootstrap", "--listen", "127.0.0.1:0"]
-    with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(
-            [*command, "--data-dir", str(tmp_path / "data"), "--exit-with-parent"],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-        assert process.stdout is not None
-        address = json.loads(process.stdout.readline())["address"]
+    options = ("--bootstrap", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"))
+    with forked.daemon("manager", *options, log=tmp_path / "log") as ready:
         for arguments in (("drain", "w1"), ("forget", "--worker", "w1"), ("handover", "cancel", "h1")):
-            assert rhino(*arguments, "--manager", address).returncode == 3
-        process.terminate()
-        assert process.wait(20) == 0
-        process.stdout.close()
+            assert rhino(*arguments, "--manager", ready["address"]).returncode == 3
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     audited = {line["method"].rpartition("/")[2]: line for line in lines if line["message"] == "audit"}
     assert audited.keys() == {"DrainWorker", "ForgetWorker", "CancelHandover"}

@@ -3,26 +3,21 @@ no stack trace. Each case is a process of its own."""
 
 from __future__ import annotations
 
-import contextlib
 import http.server
 import json
-import os
-import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import forked
+from tests.forked import daemon, rhino
 from tests.nightly import few
-from tests.rhino.cli.forking import Rhino, rhino
 
-__all__ = ["rhino"]
 USAGE, REFUSED, UNREACHABLE, FAILED = 2, 3, 4, 1
-COMMAND = [sys.executable, "-m", "rhino.cli.main"]
 
 
 def require_one_line(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
@@ -33,19 +28,6 @@ def require_one_line(done: subprocess.CompletedProcess[str], code: int, *words: 
     assert all(line.startswith("{") for line in logs), "other lines than logs"
     for word in words:
         assert word in last
-
-
-@contextlib.contextmanager
-def daemon(*arguments: str) -> Iterator[dict[str, str]]:
-    """The readiness line of a running daemon."""
-    command = [*COMMAND, *arguments, "--exit-with-parent"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield json.loads(process.stdout.readline())
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(20)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +96,7 @@ def sidecar(manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         (["sidecar", "--data-dir", "{tmp}/s", "--socket", "{tmp}/file/below"], "{tmp}/file/below"),
     ],
 )
-def test_wrong_arguments(rhino: Rhino, tmp_path: Path, arguments: list[str], word: str) -> None:
+def test_wrong_arguments(tmp_path: Path, arguments: list[str], word: str) -> None:
     (tmp_path / "file").write_text("not ours")
     (tmp_path / "folder").mkdir()
     local = ["--host", "h"] + ([] if "--listen" in arguments else ["--listen", "127.0.0.1:0"])
@@ -129,38 +111,34 @@ def test_wrong_arguments(rhino: Rhino, tmp_path: Path, arguments: list[str], wor
 def test_an_empty_data_dir_is_not_the_current_folder(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paths = os.environ.get("PYTHONPATH", "").split(":")
-    monkeypatch.setenv("PYTHONPATH", ":".join(str(Path(path).absolute()) for path in paths if path))
     monkeypatch.chdir(tmp_path)
-    done = subprocess.run(
-        [*COMMAND, command, "--data-dir", ""], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = rhino(command, "--data-dir", "")
     assert (done.returncode, "Traceback" in done.stderr) == (USAGE, False)
     assert "--data-dir ''" in done.stderr
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("arguments", [[b"status", b"--manager", b"\xff:1"], [b"drain", b"w\xff"]])
-def test_arguments_that_are_no_utf8(rhino: Rhino, arguments: list[bytes]) -> None:
+def test_arguments_that_are_no_utf8(arguments: list[bytes]) -> None:
     require_one_line(rhino(*arguments), USAGE, "UTF-8")
 
 
 @pytest.mark.parametrize(
     "arguments", [["adopt", "{tmp}/file"], ["adopt", "{tmp}"], ["release", "{tmp}/file"], ["rewind", "{tmp}/file"]]
 )
-def test_what_is_no_checkpoint(rhino: Rhino, tmp_path: Path, arguments: list[str]) -> None:
+def test_what_is_no_checkpoint(tmp_path: Path, arguments: list[str]) -> None:
     (tmp_path / "file").write_text("not ours")
     done = rhino(*(argument.replace("{tmp}", str(tmp_path)) for argument in arguments))
     require_one_line(done, REFUSED, "no query checkpoint")
 
 
-def test_what_is_no_data_folder(rhino: Rhino, tmp_path: Path) -> None:
+def test_what_is_no_data_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not ours")
     for name in ("file", "file/below", "nothing"):
         require_one_line(rhino("verify", "--job", "j", "--data-dir", str(tmp_path / name)), REFUSED, name)
 
 
-def test_taken_addresses(rhino: Rhino, tmp_path: Path, manager: str) -> None:
+def test_taken_addresses(tmp_path: Path, manager: str) -> None:
     port = manager.rpartition(":")[2]
     base = ("sidecar", "--host", "h", "--data-dir", str(tmp_path / "s"), "--socket", str(tmp_path / "x"))
     cases = (
@@ -173,13 +151,13 @@ def test_taken_addresses(rhino: Rhino, tmp_path: Path, manager: str) -> None:
         require_one_line(rhino(*case), UNREACHABLE, port)
 
 
-def test_a_manager_beside_another_one_on_its_folder(rhino: Rhino, tmp_path: Path) -> None:
+def test_a_manager_beside_another_one_on_its_folder(tmp_path: Path) -> None:
     arguments = ("manager", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0")
     with daemon(*arguments, "--bootstrap"):
         require_one_line(rhino(*arguments), UNREACHABLE, "another manager")
 
 
-def test_a_damaged_journal(rhino: Rhino, tmp_path: Path) -> None:
+def test_a_damaged_journal(tmp_path: Path) -> None:
     arguments = ("manager", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0")
     with daemon(*arguments, "--bootstrap"):
         pass
@@ -187,7 +165,7 @@ def test_a_damaged_journal(rhino: Rhino, tmp_path: Path) -> None:
     require_one_line(rhino(*arguments), FAILED, "damaged", "--bootstrap")
 
 
-def test_a_damaged_index(rhino: Rhino, tmp_path: Path, manager: str) -> None:
+def test_a_damaged_index(tmp_path: Path, manager: str) -> None:
     places = ("--data-dir", str(tmp_path / "data"), "--socket", str(tmp_path / "s"), "--listen", "127.0.0.1:0")
     arguments = ("sidecar", "--worker-id", "w2", "--host", "h", "--manager", manager, *places)
     with daemon(*arguments):
@@ -206,30 +184,28 @@ def test_a_damaged_index(rhino: Rhino, tmp_path: Path, manager: str) -> None:
         assert ready["worker_id"] == "w2"
 
 
-def test_a_manager_without_a_journal_leaves_none_behind(rhino: Rhino, tmp_path: Path) -> None:
+def test_a_manager_without_a_journal_leaves_none_behind(tmp_path: Path) -> None:
     done = rhino("manager", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0")
     require_one_line(done, REFUSED, "--bootstrap")
     assert not (tmp_path / "CURRENT").exists()
 
 
 @pytest.mark.parametrize("command", few([["drain", "w1"], ["status"], ["scrub"], ["plan", "rebalance", "--job", "j"]]))
-def test_the_address_of_a_sidecar_is_not_the_managers(
-    rhino: Rhino, command: list[str], sidecar: dict[str, str]
-) -> None:
+def test_the_address_of_a_sidecar_is_not_the_managers(command: list[str], sidecar: dict[str, str]) -> None:
     require_one_line(rhino(*command, "--manager", sidecar["peer_address"]), UNREACHABLE, sidecar["peer_address"])
 
 
-def test_the_error_names_the_sidecar_that_answers_instead(rhino: Rhino, sidecar: dict[str, str]) -> None:
+def test_the_error_names_the_sidecar_that_answers_instead(sidecar: dict[str, str]) -> None:
     done = rhino("status", "--manager", sidecar["peer_address"])
     require_one_line(done, UNREACHABLE, "no Rhino manager at", "a Rhino sidecar answers there")
 
 
-def test_a_manager_without_a_port_has_the_default_port(rhino: Rhino) -> None:
+def test_a_manager_without_a_port_has_the_default_port() -> None:
     require_one_line(rhino("status", "--manager", "no.such.invalid"), UNREACHABLE, "no.such.invalid:7461", "resolved")
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/"])
-def test_the_error_names_an_http_server_that_answers_instead(rhino: Rhino, path: str) -> None:
+def test_the_error_names_an_http_server_that_answers_instead(path: str) -> None:
     class Answer(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -259,7 +235,7 @@ def test_the_error_names_an_http_server_that_answers_instead(rhino: Rhino, path:
         (["status", "--bogus", "--json"], "UsageError", USAGE),
     ],
 )
-def test_errors_are_json_with_json(rhino: Rhino, arguments: list[str], kind: str, code: int) -> None:
+def test_errors_are_json_with_json(arguments: list[str], kind: str, code: int) -> None:
     done = rhino(*arguments)
     error = json.loads(done.stderr)["error"]
     assert (done.returncode, error["exit_code"], error["kind"], done.stdout) == (code, code, kind, "")
@@ -268,7 +244,7 @@ def test_errors_are_json_with_json(rhino: Rhino, arguments: list[str], kind: str
 
 @pytest.mark.parametrize("command", [["forget", "--job", "{job}"], ["rewind", "{tmp}/file"], ["release", "{tmp}/file"]])
 def test_what_does_not_exist_is_refused_before_anybody_is_asked(
-    rhino: Rhino, tmp_path: Path, manager: str, command: list[str]
+    tmp_path: Path, manager: str, command: list[str]
 ) -> None:
     (tmp_path / "file").write_text("not ours")
     given = [part.replace("{tmp}", str(tmp_path)).replace("{job}", "nope") for part in command]
@@ -277,26 +253,17 @@ def test_what_does_not_exist_is_refused_before_anybody_is_asked(
 
 
 def test_a_reader_that_ends_is_no_error(manager: str) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    with subprocess.Popen(
-        [*COMMAND, "status", "--manager", manager], stdout=writing, stderr=subprocess.PIPE
-    ) as process:
-        os.close(writing)
-        assert process.stderr is not None
-        said = process.stderr.read()
-    assert (process.returncode, said) == (141, b"")
+    done = forked.run(forked.RHINO, "status", "--manager", manager, unread=True)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
-def test_a_port_that_speaks_something_else(rhino: Rhino) -> None:
+def test_a_port_that_speaks_something_else() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         require_one_line(rhino("status", "--timeout-s", "1", "--manager", address), UNREACHABLE, address)
 
 
-def test_a_second_sidecar_does_not_take_the_socket(
-    rhino: Rhino, sidecar: dict[str, str], tmp_path: Path, manager: str
-) -> None:
+def test_a_second_sidecar_does_not_take_the_socket(sidecar: dict[str, str], tmp_path: Path, manager: str) -> None:
     places = ("--data-dir", str(tmp_path / "data"), "--socket", sidecar["socket"], "--listen", "127.0.0.1:0")
     done = rhino("sidecar", "--worker-id", "w2", "--host", "h", "--manager", manager, *places)
     require_one_line(done, REFUSED, "another process answers", sidecar["socket"])

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import ssl
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from rhino_core.security.sources import new_cluster_key
+from tests import forked
 
 TIMES = 40
 
@@ -37,22 +35,12 @@ def refused(address: tuple[str, int], *, encrypted: bool) -> None:
 def test_refused_handshakes_have_no_lines(tmp_path: Path) -> None:
     key = tmp_path / "cluster.key"
     new_cluster_key(key)
-    command = [sys.executable, "-m", "rhino.cli.main", "manager", "--bootstrap", "--listen", "127.0.0.1:0"]
-    with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(
-            [*command, "--data-dir", str(tmp_path / "data"), "--cluster-key", str(key), "--exit-with-parent"],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-        assert process.stdout is not None
-        host, _, port = json.loads(process.stdout.readline())["address"].partition(":")
+    options = ("--bootstrap", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"))
+    with forked.daemon("manager", *options, "--cluster-key", str(key), log=tmp_path / "log") as ready:
+        host, _, port = ready["address"].partition(":")
         before = len((tmp_path / "log").read_text().splitlines())
         for encrypted in (False, True):
             for _ in range(TIMES):
                 refused((host, int(port)), encrypted=encrypted)
-        process.terminate()
-        assert process.wait(30) == 0
-        process.stdout.close()
     lines = (tmp_path / "log").read_text().splitlines()[before:]
     assert len(lines) < TIMES / 4, lines[:5]

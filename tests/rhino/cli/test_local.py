@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from spark_connector.local.daemons import end_unused, join, leave
 from spark_connector.local.directory import LocalDirectory
+from tests import forked
 
 JOB = "1b2c3d4e-0000-4000-8000-000000000001"
 
 
 def rhino(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rhino.cli.main", "local", *arguments]
-    env = os.environ | environment
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, input="", env=env)
+    return forked.run(forked.RHINO, "local", *arguments, env=os.environ | environment)
 
 
 @pytest.fixture

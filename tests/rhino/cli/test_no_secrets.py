@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,37 +23,20 @@ from rhino_core.security.choice import client_transport
 from rhino_core.security.sources import new_cluster_key
 from rhino_pb import sidecar_pb2, sidecar_pb2_grpc
 from spark_connector.rpc.sidecar import SidecarSession
+from tests import forked
 from tests.worker_runtime.cluster import changelog_bytes
 
 STORE, VERSION = StoreId("job", 0, 0, "default"), Version(1, "id1")
-RHINO = [sys.executable, "-m", "rhino.cli.main"]
 
 
 @contextmanager
 def daemon(folder: Path, kind: str, *arguments: str) -> Iterator[dict[str, str]]:
     """`rhino <kind>` at debug level, with its output in the folder."""
-    command = [
-        *RHINO,
-        kind,
-        *arguments,
-        "--log-level",
-        "debug",
-        "--exit-with-parent",
-        "--data-dir",
-        str(folder / "data"),
-    ]
+    options = ("--log-level", "debug", "--data-dir", str(folder / "data"))
     folder.mkdir()
-    with (folder / "out").open("w+") as out, (folder / "err").open("w") as err:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=err, text=True)
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        out.write(line)
-        try:
-            yield json.loads(line)
-        finally:
-            process.terminate()
-            assert process.wait(40) == 0
-            process.stdout.close()
+    with forked.daemon(kind, *arguments, *options, log=folder / "err") as ready:
+        (folder / "out").write_text(json.dumps(ready))
+        yield ready
 
 
 def stub_of(channel: grpc.Channel) -> Any:
@@ -132,18 +113,11 @@ def test_what_daemons_and_commands_write(tmp_path: Path) -> None:
         assert len(fetch_overview(manager).workers) == 2
         access = ("--manager", manager, "--cluster-key", str(key))
         for arguments in (("status", "--json"), ("history",), ("forget", "--job", "nothing", "--yes")):
-            asked = [*RHINO, *arguments, *access]
-            done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+            done = forked.rhino(*arguments, *access)
             told += [done.stdout, done.stderr]
         bundle = tmp_path / "report.tar.gz"
         logs = [f"--log={tmp_path / name / 'err'}" for name in "mab"]
-        done = subprocess.run(
-            [*RHINO, "support-bundle", "--output", str(bundle), *logs, *access],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = forked.rhino("support-bundle", "--output", str(bundle), *logs, *access)
         assert (done.returncode, done.stderr) == (0, "")
     reported = content(bundle)
     assert {"status.txt", "status.json", "workers/a.json", "workers/b.json", "logs/0-err"} <= set(reported)

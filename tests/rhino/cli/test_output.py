@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from rhino.cli import exit_codes
+from tests import forked
 
 PROGRAM = """if True:
     import sys
@@ -25,11 +22,5 @@ PROGRAM = """if True:
 
 @pytest.mark.parametrize("function", ["say", "say_json", "say_json_line"])
 def test_a_reader_that_ends_within_a_long_output_has_its_exit_code(function: str) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    command = [sys.executable, "-c", PROGRAM.replace("FUNCTION", function)]
-    with subprocess.Popen(command, stdout=writing, stderr=subprocess.PIPE) as process:
-        os.close(writing)
-        assert process.stderr is not None
-        said = process.stderr.read()
-    assert (process.returncode, said) == (exit_codes.PIPE_CLOSED, b"")
+    done = forked.run(PROGRAM.replace("FUNCTION", function), unread=True)
+    assert (done.returncode, done.stderr) == (exit_codes.PIPE_CLOSED, "")

@@ -6,27 +6,23 @@ import http.client
 import json
 import re
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rhino.client import connection
-from rhino.testing import rhino_daemons
-from rhino.testing.process import Process
-from rhino.testing.reaper import Reaper
 from rhino_core.security.choice import client_transport
 from rhino_core.security.sources import new_cluster_key
-from rhino_core.settings import SidecarSettings
+from tests import forked
 from tests.rhino_core.support.metrics import free_port
 
 pytestmark = pytest.mark.timeout(180)
-RHINO = [sys.executable, "-m", "rhino.cli.main"]
+# Whatever runs the tests may ignore Ctrl-C.
+INTERRUPTIBLE = f"import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n{forked.RHINO}"
 
 
 @contextmanager
@@ -35,40 +31,24 @@ def cluster(folder: Path) -> Iterator[tuple[str, Path]]:
     key = folder / "cluster.key"
     new_cluster_key(key)
     connection.use(client_transport("", str(key)))
-    running: list[Process] = []
-    with Reaper() as reaper, tempfile.TemporaryDirectory(prefix="rhino-") as sockets:
-        try:
-            options = ("--audit-log", str(folder / "manager.audit"))
-            common: dict[str, Any] = {"log_dir": folder, "reaper": reaper}
-            running.append(rhino_daemons.start_manager(folder / "m", **common, cluster_key=str(key), options=options))
-            manager = rhino_daemons.wait_manager(running[0])
-            for name in ("worker-a", "worker-b"):
-                settings = SidecarSettings(
-                    worker_id=name,
-                    host=f"host-{name}",
-                    listen="127.0.0.1:0",
-                    data_dir=folder / name,
-                    socket=Path(sockets) / name / "sidecar.sock",
-                    manager=manager,
-                    cluster_key=str(key),
-                )
-                settings.socket.parent.mkdir()
-                running.append(rhino_daemons.start_sidecar(name, settings, **common))
-            for sidecar in running[1:]:
-                rhino_daemons.wait_sidecar(sidecar)
-            yield manager, key
-        finally:
-            for process in reversed(running):
-                process.terminate(timeout_s=10)
+    common = ("--cluster-key", str(key), "--listen", "127.0.0.1:0")
+    log = folder / "daemons.err"
+    with tempfile.TemporaryDirectory(prefix="rhino-") as sockets, ExitStack() as running:
+        options = ("--bootstrap", "--data-dir", str(folder / "m"), "--audit-log", str(folder / "manager.audit"))
+        manager = running.enter_context(forked.daemon("manager", *common, *options, log=log))["address"]
+        for name in ("worker-a", "worker-b"):
+            (place := Path(sockets) / name).mkdir()
+            options = ("--data-dir", str(folder / name), "--socket", str(place / "s"), "--manager", manager)
+            named = ("--worker-id", name, "--host", f"host-{name}")
+            running.enter_context(forked.daemon("sidecar", *common, *named, *options, log=log))
+        yield manager, key
 
 
 @contextmanager
 def page(folder: Path, *arguments: str) -> Iterator[tuple[str, str]]:
     """`rhino ui`, ended by Ctrl-C. Yields its origin and token."""
-    command = ["env", "--default-signal=INT", *RHINO, "ui", "--port", "0", *arguments]  # CI may ignore it
     with (folder / "ui.err").open("w") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-        assert process.stdout is not None
+        process = forked.Popen(INTERRUPTIBLE, "ui", "--port", "0", *arguments, stderr=errors.fileno())
         try:
             origin, _, token = process.stdout.readline().strip().partition("/#token=")
             yield origin, token
@@ -100,9 +80,7 @@ def test_the_page_acts_with_the_certificate_of_its_process_and_both_write_it_dow
             shown: dict[str, Any] = {}
             while not shown.get("workers"):
                 shown = asked(origin, token, "/data/live")
-            status = subprocess.run(
-                [*RHINO, "status", "--json", *access], capture_output=True, text=True, timeout=60, check=True
-            )
+            status = forked.rhino("status", "--json", *access)
             planned = asked(origin, token, "/data/plan", {"kind": "drain", "worker": "worker-a"})
             assert asked(origin, token, "/data/run", {"id": planned["id"]}) == {"done": "drain"}
     workers = json.loads(status.stdout)["workers"]
@@ -130,17 +108,15 @@ def test_a_page_for_the_network_without_encryption_is_a_warning(tmp_path: Path) 
 
 def test_a_port_in_use_is_exit_code_4_and_half_a_certificate_2(tmp_path: Path) -> None:
     with page(tmp_path, "--manager", "127.0.0.1:1") as (origin, _):
-        done = subprocess.run(
-            [*RHINO, "ui", "--port", origin.rpartition(":")[2]], capture_output=True, text=True, timeout=60, check=False
-        )
+        done = forked.rhino("ui", "--port", origin.rpartition(":")[2])
     assert (done.returncode, "choose another" in done.stderr, done.stdout) == (4, True, "")
-    done = subprocess.run([*RHINO, "ui", "--tls-cert", "x"], capture_output=True, text=True, timeout=60, check=False)
+    done = forked.rhino("ui", "--tls-cert", "x")
     assert (done.returncode, "--tls-key" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("module", ["starlette", "uvicorn"])
 def test_a_missing_extra_is_named(module: str) -> None:
     code = f"import sys; sys.modules[{module!r}] = None; sys.argv[1:] = ['ui']\nfrom rhino.cli.main import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = forked.run(code)
     assert done.returncode == 3
     assert "pip install 'rhino-state[ui]'" in done.stderr

@@ -11,7 +11,9 @@ import pytest
 from rhino.testing import ClusterError, LocalCluster
 from tests.rhino.support.local_cluster import alive, eventually
 
-pytestmark = pytest.mark.spark
+# The demo in tests/examples kills a worker and leaves no process every time, and tests/spark/test_exactly_once.py kills
+# executors.
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 
 def test_a_job_runs_through_killed_executors_and_workers(tmp_path: Path) -> None:
@@ -32,7 +34,6 @@ def test_a_job_runs_through_killed_executors_and_workers(tmp_path: Path) -> None
     assert psutil.Process().children(recursive=True) == []
 
 
-@pytest.mark.nightly
 def test_an_exception_inside_ends_everything_with_rhino(tmp_path: Path) -> None:
     pids: list[int] = []
 
@@ -52,7 +53,6 @@ def test_an_exception_inside_ends_everything_with_rhino(tmp_path: Path) -> None:
     assert alive(pids) == []
 
 
-@pytest.mark.nightly
 def test_a_daemon_that_dies_is_named(tmp_path: Path) -> None:
     with LocalCluster(tmp_path, workers=1, rhino=False) as cluster:
         os.kill(cluster.workers[0].spark.pid, 9)

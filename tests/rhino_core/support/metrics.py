@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
+
+from tests import forked
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -25,16 +26,13 @@ class Daemon:
 
     def __init__(self, *arguments: str) -> None:
         self.port = free_port()
-        command = [sys.executable, "-m", "rhino.cli.main", *arguments, "--exit-with-parent"]
-        self.process = subprocess.Popen(
-            [*command, "--metrics-port", str(self.port)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        assert self.process.stdout is not None
+        with open(os.devnull, "wb") as nothing:
+            options = ("--metrics-port", str(self.port))
+            self.process = forked.Popen(forked.RHINO, *arguments, *options, stderr=nothing.fileno())
         self.ready: dict[str, str] = json.loads(self.process.stdout.readline())
 
     def stop(self) -> int:
         self.process.terminate()
-        assert self.process.stdout is not None
         self.process.stdout.close()
         return self.process.wait(20)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import psutil
 import pytest
@@ -76,13 +78,23 @@ def test_the_plugin_sets_what_rhino_conf_sets(outcome: list[dict]) -> None:
 
 def test_who_comes_to_a_stop_does_not_go_on_before_the_process_is_stopped(java: list[str]) -> None:
     """Also when the first thread of the process, which the kernel asks first to handle a signal, gets little time."""
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    assert [went_on(java) for _ in range(STOPS)] == [b""] * STOPS
+
+
+@contextlib.contextmanager
+def busy_processors() -> Iterator[None]:
+    """Each has more to do than it can."""
+    command = [sys.executable, "-c", "print(flush=True)\nwhile True: pass"]
+    busy = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2 * (os.cpu_count() or 1))]
     try:
-        assert [went_on(java) for _ in range(STOPS)] == [b""] * STOPS
+        for process in busy:
+            assert process.stdout is not None
+            process.stdout.readline()
+        yield
     finally:
         for process in busy:
             process.kill()
-            process.wait()
+            process.communicate()
 
 
 def went_on(java: list[str]) -> bytes:
@@ -97,12 +109,13 @@ def went_on(java: list[str]) -> bytes:
             assert process.stdout.readline() == b"ready\n"
             os.sched_setscheduler(process.pid, os.SCHED_IDLE, os.sched_param(0))  # of the first thread only
             os.set_blocking(process.stdout.fileno(), False)
-            process.stdin.write(b"\n")
-            process.stdin.flush()
-            deadline = time.monotonic() + TIMEOUT_S
-            while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
-                assert time.monotonic() < deadline, "it does not stop"
-                time.sleep(0.005)
+            with busy_processors():
+                process.stdin.write(b"\n")
+                process.stdin.flush()
+                deadline = time.monotonic() + TIMEOUT_S
+                while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
+                    assert time.monotonic() < deadline, "it does not stop"
+                    time.sleep(0.005)
             return process.stdout.read() or b""
         finally:
             process.kill()

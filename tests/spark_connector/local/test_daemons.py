@@ -22,6 +22,7 @@ from rhino_core.errors import PreconditionError, UnavailableError
 from spark_connector.local import daemons as module
 from spark_connector.local.daemons import end_unused, join, leave, temporary_daemons
 from spark_connector.local.directory import LocalDirectory
+from tests.nightly import few
 
 pytestmark = pytest.mark.timeout(240)
 ROOT = Path(__file__).parents[3]
@@ -117,25 +118,25 @@ def test_processes_that_start_at_once_share_one_pair(folder: Path) -> None:
     assert len({(one["manager"], one["supervisor"]) for one in said}) == 1
 
 
-def test_a_killed_user_is_no_user(folder: Path) -> None:
-    with user(folder) as killed:
-        os.killpg(killed.process.pid, signal.SIGKILL)
-        wait_for(lambda: not LocalDirectory(folder).supervisor.is_held(), "the supervisor's end")
-        assert not serving(killed.manager)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_a_signal_to_the_users_group_does_not_reach_the_daemons(folder: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize("number", few([signal.SIGINT, signal.SIGHUP]))
+def test_a_signal_to_the_users_group_does_not_reach_the_daemons_and_a_killed_user_is_none(
+    folder: Path, number: signal.Signals
+) -> None:
     with user(folder) as first, user(folder) as second:
         os.killpg(first.process.pid, number)
         first.process.wait(30)
         time.sleep(1)
         assert serving(second.manager)
         assert second.joins_again() == first.manager
+        os.killpg(second.process.pid, signal.SIGKILL)
+        wait_for(lambda: not LocalDirectory(folder).supervisor.is_held(), "the supervisor's end")
+        assert not serving(second.manager)
 
 
-@pytest.mark.parametrize("service", ["manager", "sidecar"])
-def test_a_daemon_that_is_killed_comes_back_at_its_place(folder: Path, service: str) -> None:
+@pytest.mark.parametrize("service", few(["manager", "sidecar"]))
+def test_a_killed_daemon_comes_back_at_its_place_and_so_do_both_when_the_user_of_a_killed_supervisor_joins_again(
+    folder: Path, service: str
+) -> None:
     with user(folder) as one:
         killed = daemons_of(one.supervisor)[service]
         killed.kill()
@@ -143,10 +144,6 @@ def test_a_daemon_that_is_killed_comes_back_at_its_place(folder: Path, service: 
         socket = f"unix://{LocalDirectory(folder).socket}"
         wait_for(lambda: serving(one.manager) and serving(socket), "both daemons")
         wait_for(lambda: [worker.state for worker in fetch_overview(one.manager).workers] == ["live"], "one worker")
-
-
-def test_a_killed_supervisor_is_replaced_when_its_user_joins_again(folder: Path) -> None:
-    with user(folder) as one:
         os.kill(one.supervisor, signal.SIGKILL)
         wait_for(lambda: not LocalDirectory(folder).supervisor.is_held(), "the supervisor's end")
         assert one.joins_again() == one.manager  # a driver that runs reaches the same address
@@ -171,16 +168,13 @@ def test_a_taken_address_is_given_up(folder: Path) -> None:
             assert serving(one.manager)
 
 
-def test_a_directory_in_use_names_its_users(folder: Path) -> None:
+def test_a_directory_in_use_names_its_users_and_nobody_without_the_key_is_let_in(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every Unix user of the machine reaches the port."""
     with user(folder) as one:
         with pytest.raises(PreconditionError, match=rf"in use by process {one.process.pid}; end it first"):
             end_unused(LocalDirectory(folder))
-        assert serving(one.manager)
-
-
-def test_nobody_without_the_key_is_let_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every Unix user of the machine reaches the port."""
-    with user(folder) as one:
         assert fetch_overview(one.manager).workers
         assert (folder / "cluster.key").stat().st_mode & 0o777 == 0o600
         monkeypatch.delenv("RHINO_CLUSTER_KEY")

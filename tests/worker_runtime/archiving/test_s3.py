@@ -85,11 +85,10 @@ async def test_state_goes_through_a_bad_network_in_both_directions(distant: Scen
 @pytest.mark.parametrize(
     ("rest", "code"),
     [
-        (Answer.of_s3(403, "ExpiredToken"), grpc.StatusCode.PERMISSION_DENIED),
         (TOLD, grpc.StatusCode.PERMISSION_DENIED),
         (Answer.of_s3(507, "XMinioStorageFull"), grpc.StatusCode.RESOURCE_EXHAUSTED),
     ],
-    ids=["expired", "no rights", "full"],
+    ids=["no rights", "full"],
 )
 async def test_a_store_that_refuses_is_told_and_commits_go_on(
     distant: Scene, proxy: FaultyProxy, rest: Answer, code: grpc.StatusCode

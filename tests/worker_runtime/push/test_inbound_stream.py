@@ -21,11 +21,9 @@ from tests.worker_runtime import cluster as cluster_module
 from tests.worker_runtime.cluster import Cluster
 from tests.worker_runtime.pushing import adopted, data_frame, stream
 from tests.worker_runtime.scenario import worker
-from tests.worker_runtime.support.sidecar import cluster
 from worker_runtime.push.core.framing import LARGE_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX, packed
 from worker_runtime.push.message_memory import MessageMemory
 
-__all__ = ["cluster"]
 STORE = StoreId("job", 0, 3, "default")
 LANES = (peer_pb2.LANE_COMMIT, peer_pb2.LANE_BULK)
 MB = 1_000_000
@@ -79,14 +77,18 @@ async def test_a_message_that_trickles_in_is_as_bad(cluster: Cluster) -> None:
     cluster.manager.introduce(worker("x"))
     (a,) = await cluster.start("a")
     assert a.worker is not None
-    for lane in LANES:
-        async with stream(a.worker.peer_address, lane) as (wire, replies), asyncio.timeout(25):
+    address = a.worker.peer_address
+
+    async def trickle(lane: peer_pb2.Lane.ValueType) -> None:
+        async with stream(address, lane) as (wire, replies), asyncio.timeout(25):
             wire.post(struct.pack("<II", 1000, 0))
             said = asyncio.create_task(complaint(replies))
             while not said.done():
                 wire.post(b"x")
                 await asyncio.wait({said}, timeout=0.3)
             assert "was not complete" in said.result()
+
+    await asyncio.gather(*map(trickle, LANES))
 
 
 async def test_only_zips_and_changelogs_have_large_messages_and_one_at_a_time(cluster: Cluster) -> None:
@@ -133,8 +135,8 @@ async def test_an_announced_file_reserves_the_disk_only_while_it_comes(cluster: 
     (a,) = await cluster.start("a", window_bytes=4 << 20, chunk_bytes=4096, memory_limit_bytes=32 << 20)
     assert a.worker is not None
     await adopted(cluster, STORE.group)
-    size = 200 * MB
-    content = bytes(size // 100)
+    size = 40 * MB
+    content = bytes(size // 20)
     entry = FileEntry(STORE, "SSTs/000001-x.sst", size, crc32c(bytes(size)))
     tmp = a.settings.data_dir / "tmp"
 

@@ -19,13 +19,12 @@ import pytest
 from crc32c import crc32c
 
 from benchmarks.usage import peak_resident_bytes
-from rhino.testing.reaper import Reaper
-from rhino.testing.rhino_daemons import start_manager, wait_manager
 from rhino_core.ids import Epoch, FileEntry, JobSettings, Lane, StoreId, StoreVersion, Version
 from rhino_core.rpc import greeting
 from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.convert import epoch_to_pb, file_to_pb, group_of, settings_to_pb, store_version_to_pb, worker_to_pb
 from rhino_pb import peer_pb2, replication_pb2, replication_pb2_grpc, sidecar_pb2, sidecar_pb2_grpc
+from tests import forked
 from tests.worker_runtime.pushing import stream
 from tests.worker_runtime.scenario import worker
 from worker_runtime.codec import LANE_TO_PB
@@ -41,23 +40,22 @@ FILES = {Lane.COMMIT: (60, 64 * 1024), Lane.BULK: (2, 4_000_000)}  # of each sen
 @contextlib.contextmanager
 def slow_sidecar(folder: Path) -> Iterator[tuple[int, str, str]]:
     """Its process id and address, and that of its manager."""
-    with Reaper() as reaper:
-        manager = start_manager(folder / "manager", log_dir=folder, reaper=reaper)
-        address = wait_manager(manager)
+    options = ("--bootstrap", "--listen", "127.0.0.1:0", "--data-dir", str(folder / "manager"))
+    with forked.daemon("manager", *options) as manager:
         command = [
             *(sys.executable, "-m", "tests.worker_runtime.slow_sidecar", "sidecar", "--worker-id", "slow"),
             *("--host", "127.0.0.1", "--listen", "127.0.0.1:0", "--data-dir", str(folder / "slow")),
-            *("--socket", str(folder / "slow.sock"), "--manager", address, "--memory-limit-mb", str(LIMIT_MIB)),
+            *("--socket", str(folder / "slow.sock"), "--manager", manager["address"]),
+            *("--memory-limit-mb", str(LIMIT_MIB)),
         ]
         with (folder / "slow.log").open("w") as log:
             sidecar = subprocess.Popen([*command, "--exit-with-parent"], stdout=subprocess.PIPE, stderr=log)
         try:
             assert sidecar.stdout is not None
-            yield sidecar.pid, json.loads(sidecar.stdout.readline())["peer_address"], address
+            yield sidecar.pid, json.loads(sidecar.stdout.readline())["peer_address"], manager["address"]
         finally:
             sidecar.kill()
             sidecar.wait()
-            manager.terminate(timeout_s=10)
 
 
 class Sender:

@@ -21,9 +21,10 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from rhino_core.ids import Epoch, FileEntry, JobSettings, Lane, Member, ReplicaGroup, StoreId, Version, Worker
+from rhino_core.ids import Epoch, FileEntry, JobSettings, Lane, Member, ReplicaGroup, Version, Worker
 from rhino_core.rpc.convert import epoch_to_pb, file_to_pb, store_to_pb, worker_to_pb
 from rhino_pb import peer_pb2
+from tests.worker_runtime.push.core.frames import EPOCH, STORE, content, part, reply
 from tests.worker_runtime.scenario import worker
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.credit import GrantPool
@@ -37,18 +38,12 @@ from worker_runtime.statistics import Statistics
 from worker_runtime.storage.store import Store
 
 RECORDED = Path(__file__).with_name("recorded.json")
-STORE = StoreId("job", 0, 3, "default")
-EPOCH = Epoch(1, 1)
 ME, OTHER, THIRD = worker("me"), worker("other"), worker("third")
 CHUNK_BYTES = 64
 QUIET_S = 0.5  # a step is recorded until nothing has arrived for so long
 PATIENCE_S = 10.0  # for what was recorded
 POLL_S = 0.02
 Step = dict[str, Any]
-
-
-def content(size: int, first: int = 0) -> bytes:
-    return bytes((first + number) % 256 for number in range(size))
 
 
 def entry(name: str, data: bytes, **more: Any) -> FileEntry:
@@ -101,10 +96,6 @@ async def replication(folder: Path, posted: list[ev.Event]) -> AsyncIterator[Rep
 
 
 # ---------------------------------------------------------------- the sender
-
-
-def reply(**alternative: Any) -> bytes:
-    return packed(peer_pb2.PushReply(**alternative))
 
 
 def refusal(transfer: int, name: str) -> bytes:
@@ -201,11 +192,6 @@ def begin(transfer: int, file: FileEntry, epoch: Epoch = EPOCH, *, ask_offset: b
         transfer=transfer, file=file_to_pb(file), epoch=epoch_to_pb(epoch), chain=[], ask_offset=ask_offset
     )
     return packed(peer_pb2.PushFrame(begin=message))
-
-
-def part(transfer: int, offset: int, data: bytes) -> bytes:
-    message = peer_pb2.PushData(transfer=transfer, offset=offset)
-    return packed(peer_pb2.PushFrame(data=message), len(data)) + data
 
 
 def frames(replies: bytes) -> list[str]:

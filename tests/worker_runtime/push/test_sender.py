@@ -18,15 +18,12 @@ from rhino_pb import peer_pb2, peer_pb2_grpc
 from tests.worker_runtime.cluster import Cluster, changelog_bytes
 from tests.worker_runtime.pushing import adopted, collect, data_frame, stream
 from tests.worker_runtime.scenario import worker
-from tests.worker_runtime.support.sidecar import cluster
 from worker_runtime.protocol import events as ev
 from worker_runtime.push.connection import Connection
 from worker_runtime.push.core.framing import packed
 from worker_runtime.push.core.offers import OfferQueue
 from worker_runtime.push.core.receiver import FILES_MAX
 from worker_runtime.push.sockets import connect
-
-__all__ = ["cluster"]
 
 
 def offer(partition: int, number: int, epoch: int = 1) -> ev.OfferFile:

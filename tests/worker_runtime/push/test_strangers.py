@@ -17,11 +17,9 @@ from tests.worker_runtime import cluster as cluster_module
 from tests.worker_runtime.cluster import Cluster, Process, changelog_bytes
 from tests.worker_runtime.pushing import adopted, stream
 from tests.worker_runtime.scenario import worker
-from tests.worker_runtime.support.sidecar import cluster
 from worker_runtime.push.core.framing import packed
 from worker_runtime.push.opening import TOKENS_MAX
 
-__all__ = ["cluster"]
 STORE = StoreId("job", 0, 3, "default")
 LANES = (peer_pb2.LANE_COMMIT, peer_pb2.LANE_BULK)
 

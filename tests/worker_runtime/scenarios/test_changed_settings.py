@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
-
-import pytest
 
 from rhino_pb import sidecar_pb2
 from tests.handover_manager.cluster import FakeDriver
 from tests.worker_runtime.cluster import Cluster, changelog_bytes
 from tests.worker_runtime.support.with_manager import STORE, group_of, lineage, manager, settings_of, version
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as made:
-        yield made
 
 
 async def started(address: str, factor: int, run_id: str, *, synced: bool = False) -> FakeDriver:

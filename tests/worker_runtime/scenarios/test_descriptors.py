@@ -21,12 +21,10 @@ from rhino_core.descriptors import LogLimit, Reserve, run_until_cancelled
 from rhino_core.errors import UnavailableError
 from rhino_core.ids import StoreId, Version
 from tests.worker_runtime.cluster import Cluster, Process, changelog_bytes
-from tests.worker_runtime.support.sidecar import cluster
 from worker_runtime.statistics import resident_bytes
 from worker_runtime.storage.disk.files import Seal, storage_error, verify
 from worker_runtime.storage.disk.syncer import _sync
 
-__all__ = ["cluster"]
 STORE = StoreId("job", 0, 3, "default")
 LIMIT = 200
 

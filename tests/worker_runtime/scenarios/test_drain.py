@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -66,12 +65,6 @@ class Query:
     @staticmethod
     def _store(partition: int) -> StoreId:
         return StoreId(JOB, 0, partition, "default")
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as made:
-        yield made
 
 
 async def test_drained_in_steps_then_killed(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from tests.nightly import few
 from tests.worker_runtime import cluster as cluster_module
 from tests.worker_runtime.checks import Acked, check_folder
 from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes, zip_bytes
+from tests.worker_runtime.scenario import version
 from worker_runtime.storage.disk.disk import Disk
 from worker_runtime.storage.index.index import Index
 
@@ -51,10 +52,6 @@ ERRORS = {
     "a": points("store.move_in.rename"),
     "b": points("store.incoming.write", "store.incoming.rename"),
 }
-
-
-def version(number: int) -> Version:
-    return Version(number, f"id{number}")
 
 
 def test_no_point_is_left_out() -> None:

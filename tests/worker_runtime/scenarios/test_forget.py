@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import json
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
@@ -39,12 +38,6 @@ PLACES_OF_JOBS = (
 def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drivers have had their time to report."""
     monkeypatch.setattr("handover_manager.machine.SETTLE_S", 0.0)
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as made:
-        yield made
 
 
 def forget_job(address: str, job: str, *, dry_run: bool) -> ForgottenJob:

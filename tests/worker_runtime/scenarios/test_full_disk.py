@@ -34,12 +34,6 @@ os.rename = rename
 """
 
 
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as made:
-        yield made
-
-
 async def until(address: str, worker_id: str, condition: Callable[[WorkerView], bool]) -> Overview:
     async with asyncio.timeout(20):
         while True:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,12 +18,6 @@ from tests.worker_runtime.support.with_manager import lineage, manager, settings
 
 JOB = "job"
 FIRST, SECOND = StoreId(JOB, 0, 0, "default"), StoreId(JOB, 1, 0, "default")  # of one task
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as made:
-        yield made
 
 
 async def start(cluster: Cluster, names: str) -> list[Process]:

@@ -7,9 +7,7 @@ from pathlib import Path
 from tests.worker_runtime.cluster import Cluster, changelog_bytes, zip_bytes
 from tests.worker_runtime.scenario import STORE, version
 from tests.worker_runtime.storage.rig import Disk, entry_of
-from tests.worker_runtime.support.sidecar import cluster
 
-__all__ = ["cluster"]
 SST, ZIP = "SSTs/000001-u.sst", "1_id1.zip"
 
 

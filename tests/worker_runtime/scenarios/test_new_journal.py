@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -15,12 +13,6 @@ from tests.worker_runtime.cluster import Cluster
 STORE = StoreId("job", 0, 1, "default")
 NOWHERE = Version(3, "nowhere")
 pytestmark = pytest.mark.timeout(60)
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as running:
-        yield running
 
 
 async def test_a_worker_names_whom_it_has_known_also_after_a_restart(cluster: Cluster) -> None:

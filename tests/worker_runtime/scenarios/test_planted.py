@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -14,12 +12,6 @@ from tests.worker_runtime.cluster import Cluster, changelog_bytes
 
 STORE = StoreId("job", 0, 3, "default")
 FIRST = Version(1, "id1")
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as made:
-        yield made
 
 
 @pytest.mark.timeout(120)

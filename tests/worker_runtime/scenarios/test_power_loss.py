@@ -5,31 +5,21 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
 import pytest
 
-from rhino_core.ids import StoreId, Version
+from rhino_core.ids import StoreId
 from rhino_pb import sidecar_pb2
 from tests.nightly import few
 from tests.worker_runtime import platter
 from tests.worker_runtime.checks import Acked, check_folder
 from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes, zip_bytes
+from tests.worker_runtime.scenario import version
 
 STORES = [StoreId("job", 0, partition, "default") for partition in range(6)]
 SST = "000001-x.sst"
-
-
-def version(number: int) -> Version:
-    return Version(number, f"id{number}")
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as made:
-        yield made
 
 
 async def start(cluster: Cluster, *names: str) -> None:

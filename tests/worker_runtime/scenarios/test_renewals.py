@@ -29,8 +29,9 @@ from rhino_core.security.certificates import Authority
 from rhino_core.security.choice import client_transport
 from rhino_core.security.identity import Role
 from rhino_core.security.sources import FolderSource
+from tests.rhino_core.support.metrics import free_port
 from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes, zip_bytes
-from tests.worker_runtime.proxy import Proxy, free_port
+from tests.worker_runtime.proxy import Proxy
 from tests.worker_runtime.support.certificates import Folders, running_query
 from tests.worker_runtime.support.encrypted_pushes import log_lines
 from tests.worker_runtime.support.with_manager import manager, settings_of, version

@@ -12,12 +12,12 @@ import pytest
 
 from rhino_core.ids import StoreId, StoreVersion, Version
 from rhino_pb import sidecar_pb2
+from tests.rhino_core.support.metrics import free_port
 from tests.worker_runtime.cluster import Client, Cluster, changelog_bytes, zip_bytes
-from tests.worker_runtime.proxy import Proxy, free_port
-from tests.worker_runtime.support.sidecar import STORE, cluster, version, write
+from tests.worker_runtime.proxy import Proxy
+from tests.worker_runtime.scenario import STORE, version
+from tests.worker_runtime.support.sidecar import write
 from worker_runtime.protocol.versions.closure import changelog_name
-
-__all__ = ["cluster"]
 
 READY, UNAVAILABLE, LOST = (
     sidecar_pb2.PREPARE_STATE_READY,

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import urllib.request
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rhino_core.ids import StoreId, Version
+from tests.rhino_core.support.metrics import free_port
 from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes
 
 STORE = StoreId("job", 0, 3, "default")
 FIRST = Version(1, "one")
 pytestmark = pytest.mark.timeout(60)
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as made:
-        yield made
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def samples(process: Process) -> dict[str, float]:

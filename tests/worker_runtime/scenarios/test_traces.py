@@ -14,9 +14,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as pb
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as pb_grpc
 
 from tests.worker_runtime.cluster import Cluster, changelog_bytes
-from tests.worker_runtime.support.sidecar import STORE, cluster, version
-
-__all__ = ["cluster"]
+from tests.worker_runtime.scenario import STORE, version
 
 
 @dataclass

@@ -19,16 +19,12 @@ from rhino.client.overview import GroupView, fetch_overview
 from rhino_core.ids import Epoch, StoreId, Version
 from rhino_pb import sidecar_pb2
 from tests.worker_runtime.cluster import Client, Cluster, changelog_bytes
-from tests.worker_runtime.support.with_manager import manager, settings_of
+from tests.worker_runtime.support.with_manager import manager, settings_of, version
 
 STORE = StoreId("job", 0, 3, "default")
 READY, REPLICA = sidecar_pb2.PREPARE_STATE_READY, sidecar_pb2.SOURCE_REPLICA
 HERE = {sidecar_pb2.SOURCE_LOCAL, REPLICA}
 pytestmark = pytest.mark.timeout(120)
-
-
-def version(number: int) -> Version:
-    return Version(number, f"id{number}")
 
 
 class Name:
@@ -119,12 +115,6 @@ class Query:
 
 def members_of(group: GroupView) -> list[str]:
     return [member.worker_id for member in group.members]
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as made:
-        yield made
 
 
 async def test_all_go_to_the_other_one_and_back(cluster: Cluster, tmp_path: Path) -> None:

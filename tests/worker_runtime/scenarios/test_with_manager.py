@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,13 +20,6 @@ from tests.worker_runtime.cluster import Cluster, Process, changelog_bytes
 from tests.worker_runtime.support.with_manager import STORE, group_of, lineage, manager, settings_of, version
 
 READY = "ok\nsocket: ok\ndisk: ok\nindex: ok\nmanager: ok\nspace: ok\ncopies: ok\n"
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    """As for the other tests, but `address` is the real manager's."""
-    async with Cluster(tmp_path) as made:
-        yield made
 
 
 async def test_a_lost_secondary_is_replaced_and_a_lost_owner_succeeded(cluster: Cluster, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 
 from rhino_core.errors import RhinoError
-from rhino_core.ids import StoreId, Version
+from rhino_core.ids import StoreId
 from rhino_core.rpc import rules
 from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.convert import worker_to_pb
@@ -30,7 +30,7 @@ from tests.rhino_core import messages
 from tests.rhino_core.messages import dotted, paths, rule_of, sample, with_value
 from tests.worker_runtime.cluster import Cluster, Process, changelog_bytes
 from tests.worker_runtime.pushing import stream
-from tests.worker_runtime.scenario import worker
+from tests.worker_runtime.scenario import version, worker
 from tests.worker_runtime.support.with_manager import manager, settings_of
 from worker_runtime.push.core.framing import packed
 
@@ -41,10 +41,6 @@ NAMES = ("../../x", "a\nb")
 BUGS = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNIMPLEMENTED)
 LANES = (peer_pb2.LANE_COMMIT, peer_pb2.LANE_BULK)
 pytestmark = pytest.mark.timeout(180)
-
-
-def version(number: int) -> Version:
-    return Version(number, f"id{number}")
 
 
 async def commit(sidecar: Process, number: int) -> None:
@@ -117,12 +113,6 @@ async def running(folder: Path, cluster: Cluster) -> AsyncIterator[tuple[str, Pr
         a, _ = await cluster.start("a", "b")
         await commit(a, 1)
         yield cluster.address, a
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as made:
-        yield made
 
 
 async def test_a_hostile_name_is_refused_by_every_method(cluster: Cluster, tmp_path: Path) -> None:

@@ -17,12 +17,10 @@ from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.convert import store_to_pb
 from rhino_pb import peer_pb2, peer_pb2_grpc
 from tests.worker_runtime.cluster import Cluster, changelog_bytes
-from tests.worker_runtime.support.sidecar import cluster
 from worker_runtime.fetch import serving
 from worker_runtime.fetch.serving import AT_ONCE_PER_HOST, Reader, Turnstile, host_of, is_turn
 from worker_runtime.services import peer
 
-__all__ = ["cluster"]
 STORE = StoreId("job", 0, 3, "default")
 NAME = "SSTs/000001-x.sst"
 MB = 1_000_000
@@ -100,7 +98,7 @@ async def test_fetches_that_nobody_reads_take_little_memory_and_end(cluster: Clu
     (a,) = await cluster.start("a")
     assert a.worker is not None
     assert a.process is not None
-    size = 64 * MB
+    size = 32 * MB
     async with a.attach(replicas=0) as client:
         await client.add(STORE, NAME, changelog_bytes(1, 1000) * (size // 1000))
     request = peer_pb2.FetchRequest(store=store_to_pb(STORE), name=NAME)

@@ -22,11 +22,9 @@ from rhino_core.witnesses.messages import ORIGIN, Append, Position, Record, Snap
 from rhino_pb import witness_pb2 as pb
 from rhino_pb import witness_pb2_grpc
 from tests.worker_runtime.cluster import Cluster, Process
-from tests.worker_runtime.support.sidecar import cluster
 from worker_runtime.services import witness
 from worker_runtime.services.witness import WitnessService
 
-__all__ = ["cluster"]
 POINTS = [name for name in failpoints.NAMES if name.startswith("store.witness.")]
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from rhino_core.ids import StoreId
 from rhino_core.security.identity import Role
+from tests.rhino_core.support.metrics import free_port
 from tests.worker_runtime.attacker import Attacker
 from tests.worker_runtime.cluster import Client, Cluster, Process
-from tests.worker_runtime.proxy import free_port
 from tests.worker_runtime.support.certificates import Folders
 from tests.worker_runtime.support.with_manager import lineage, manager, settings_of, version
 

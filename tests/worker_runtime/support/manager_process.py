@@ -6,11 +6,10 @@ import asyncio
 import json
 import os
 import socket
-import sys
 from pathlib import Path
 
 from rhino_core import failpoints
-from tests.worker_runtime.cluster import ROOT
+from tests import forked
 
 
 class ManagerProcess:
@@ -22,22 +21,15 @@ class ManagerProcess:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.address = f"127.0.0.1:{probe.getsockname()[1]}"
-        self.process: asyncio.subprocess.Process | None = None
+        self.process: forked.Forked | None = None
 
     async def start(self, armed: str = "") -> None:
         command = ["manager", "--data-dir", str(self.data_dir), "--listen", self.address, "--bootstrap", *self._options]
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "rhino.cli.main",
-            *command,
-            stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}", failpoints.VARIABLE: armed},
-        )
+        env = {**os.environ, "PYTHONPATH": forked.PYTHON_PATH, failpoints.VARIABLE: armed}
+        self.process = await forked.start(forked.RHINO, *command, env=env)
 
     async def ready(self) -> None:
         assert self.process is not None
-        assert self.process.stdout is not None
         async with asyncio.timeout(20):
             assert json.loads(await self.process.stdout.readline())
 

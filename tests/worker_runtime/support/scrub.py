@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from rhino_core.rpc.channel import aio_channel
 from rhino_pb import common_pb2, peer_pb2, peer_pb2_grpc
-from tests.worker_runtime.cluster import ROOT, Process
+from tests import forked
+from tests.worker_runtime.cluster import Process
 
 
 async def start(process: Process) -> common_pb2.ScrubStatus:
@@ -42,14 +42,5 @@ def flip_a_bit(path: Path) -> None:
 
 
 async def rhino(*arguments: str) -> tuple[int, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "rhino.cli.main",
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}"},
-    )
-    out, err = await process.communicate()
-    return process.returncode or 0, out.decode(), err.decode()
+    done = await asyncio.to_thread(forked.rhino, *arguments)
+    return done.returncode, done.stdout, done.stderr

@@ -10,7 +10,7 @@ import pytest
 from rhino_core.ids import Epoch, FileEntry, GroupId, ReplicaGroup, StoreId, Version
 from tests.worker_runtime.cluster import Cluster, changelog_bytes
 from tests.worker_runtime.scenario import GROUP, STORE, changelog, group, snapshot, sst, version, worker
-from tests.worker_runtime.support.sidecar import cluster, write
+from tests.worker_runtime.support.sidecar import write
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.copies.excess import (
     AGAIN_S,
@@ -27,7 +27,6 @@ from worker_runtime.protocol.copies.excess import (
 from worker_runtime.protocol.copies.pulling import Inventory
 from worker_runtime.protocol.versions.closure import Catalogue
 
-__all__ = ["cluster"]
 GRACE_S = 600.0
 
 

@@ -6,16 +6,19 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import grpc
 import pytest
 
-from rhino_core.ids import StoreId, StoreVersion, Version
+from rhino_core.ids import StoreId, StoreVersion
 from rhino_core.rpc.channel import aio_channel
 from rhino_pb import peer_pb2, peer_pb2_grpc, sidecar_pb2
+from tests.nightly import few
 from tests.worker_runtime.cluster import Cluster, Process, changelog_bytes, zip_bytes
+from tests.worker_runtime.scenario import version
 from tests.worker_runtime.support.scrub import flip_a_bit, rhino, start, until
 from tests.worker_runtime.support.with_manager import manager, settings_of
 from worker_runtime.protocol.versions.closure import changelog_name
@@ -23,16 +26,6 @@ from worker_runtime.protocol.versions.closure import changelog_name
 STORE = StoreId("job", 0, 3, "default")
 SST = "SSTs/000001-x.sst"
 SST_BYTES = changelog_bytes(7, 3_000_000)
-
-
-def version(number: int) -> Version:
-    return Version(number, f"id{number}")
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as made:
-        yield made
 
 
 async def fill(process: Process) -> None:
@@ -52,11 +45,14 @@ def truncate(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
-@pytest.mark.parametrize("name", [SST, "1_id1.zip", changelog_name(version(2))])
-@pytest.mark.parametrize("damage", [flip_a_bit, truncate, Path.unlink])
-async def test_damage_is_found_and_comes_back_whole(
-    cluster: Cluster, damage: Callable[[Path], None], name: str
-) -> None:
+NAMES = (SST, "1_id1.zip", changelog_name(version(2)))
+DAMAGES: tuple[Callable[[Path], None], ...] = (flip_a_bit, truncate, Path.unlink)
+HARMS = sorted(product(range(3), range(3)), key=lambda harm: harm[0] != harm[1])  # first each kind and each file once
+
+
+@pytest.mark.parametrize("harm", few(HARMS, 3))
+async def test_damage_is_found_and_comes_back_whole(cluster: Cluster, harm: tuple[int, int]) -> None:
+    damage, name = DAMAGES[harm[0]], NAMES[harm[1]]
     a, b = await cluster.start("a", "b")
     await fill(a)
     path = on_disk(b, name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -154,12 +153,6 @@ async def test_a_link_under_way_is_no_partial_file_after_a_crash(disk: Disk) -> 
 
 
 # ---------------------------------------------------------------- sent and fetched
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as made:
-        yield made
 
 
 async def add_again(client: Client, name: str, of: str = FIRST) -> None:
