@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from crc32c import crc32c
@@ -39,14 +39,15 @@ class Packer:
     A pack has its name at its end. Until then, extents have "#<number>" instead; `named` replaces it.
     """
 
-    def __init__(self, pack_bytes: int = PACK_BYTES) -> None:
+    def __init__(self, pack_bytes: int = PACK_BYTES, random: Callable[[int], bytes] = os.urandom) -> None:
         self._pack_bytes = pack_bytes
+        self._random = random
         self._names: dict[str, str] = {}  # of complete packs, by number
         self._extents: list[Extent] = []  # of the file under way
         self._begin()
 
     def _begin(self) -> None:
-        beginning = os.urandom(RANDOM_BYTES)
+        beginning = self._random(RANDOM_BYTES)
         self._pieces: list[bytes | memoryview] = [beginning]
         self._size = len(beginning)
         self._hash = hashlib.sha256(beginning)
