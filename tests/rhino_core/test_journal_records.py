@@ -75,8 +75,8 @@ def test_the_replication_managers_records(journal: Journal, tmp_path: Path) -> N
     assert [(m.worker.worker_id, m.whole) for m in group.members] == [("w2", True), ("w3", False)]
     assert (group.epoch, group.required_copies) == (Epoch(GENERATION, 41), 2)
     assert (group.settings.durability, group.settings.below_min_copies) == (Durability.SYNCED, BelowMinCopies.BLOCK)
-    assert len(found.floors) == 4
-    assert found.floors[StoreId(B, 1, 0, "left-keyToNumValues")] == Version(2**40, "")
+    assert len(found.logged.floors) == 4
+    assert found.logged.floors[StoreId(B, 1, 0, "left-keyToNumValues")] == Version(2**40, "")
     assert found.forgotten == {"job-gone": Epoch(GENERATION, 7)}
     assert set(found.draining) == {"w4"}
 
@@ -89,7 +89,7 @@ def test_the_replication_managers_records_written_again_are_the_same(journal: Jo
         [
             *(replication.PersistWorker(r.worker) for r in found.membership.records.values()),
             *(replication.PersistGroup(group) for group in found.groups.values()),
-            *(replication.PersistFloor(StoreVersion(store, at)) for store, at in found.floors.items()),
+            *(replication.PersistFloor(StoreVersion(store, at)) for store, at in found.logged.floors.items()),
             *(replication.PersistForgotten(job, fence) for job, fence in found.forgotten.items()),
             *(replication.PersistDraining(worker, True) for worker in found.draining),
         ],

@@ -77,7 +77,7 @@ def test_workers_groups_and_floors(tmp_path: Path) -> None:
     journal.close()
     assert [record.worker for record in found.membership.records.values()] == [worker("a")]
     assert list(found.groups.values()) == [group]
-    assert found.floors == {floor.store: floor.version}
+    assert found.logged.floors == {floor.store: floor.version}
     assert found.forgotten == {}
     assert group.epoch > NO_EPOCH
 

@@ -38,9 +38,9 @@ def cluster(folder: Path) -> Iterator[tuple[str, Path]]:
         manager = running.enter_context(forked.daemon("manager", *common, *options, log=log))["address"]
         for name in ("worker-a", "worker-b"):
             (place := Path(sockets) / name).mkdir()
-            options = ("--data-dir", str(folder / name), "--socket", str(place / "s"), "--manager", manager)
+            there = ("--data-dir", str(folder / name), "--socket", str(place / "s"), "--manager", manager)
             named = ("--worker-id", name, "--host", f"host-{name}")
-            running.enter_context(forked.daemon("sidecar", *common, *named, *options, log=log))
+            running.enter_context(forked.daemon("sidecar", *common, *named, *there, log=log))
         yield manager, key
 
 

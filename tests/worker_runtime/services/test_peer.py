@@ -87,7 +87,7 @@ async def test_a_fetch_that_is_refused_leaves_no_timer(monkeypatch: pytest.Monke
     callers, unused = SimpleNamespace(require_user=allowed), SimpleNamespace()
     parts: list[Any] = [unused, callers, unused, unused, unused]
     context: Any = SimpleNamespace(peer=str)
-    service = peer.PeerService(replication, *parts, chunk_bytes=4)
+    service = peer.PeerService(replication, *parts, 4)
     service._turnstile = Turnstile(waiting_max=0)
     request = peer_pb2.FetchRequest(store=store_to_pb(STORE), name=NAME)
     with pytest.raises(UnavailableError, match="are asked for here already"):
