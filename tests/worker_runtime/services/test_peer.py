@@ -84,10 +84,10 @@ async def test_a_fetch_that_is_refused_leaves_no_timer(monkeypatch: pytest.Monke
     monkeypatch.setattr(peer, "Reader", lambda: pytest.fail("it looks again every STALL_S until it is closed"))
     stored = SimpleNamespace(entry=FileEntry(STORE, NAME, 10, 1))
     replication: Any = SimpleNamespace(store=SimpleNamespace(files=SimpleNamespace(record=lambda *key: stored)))
-    callers, unused = SimpleNamespace(require_user=allowed), SimpleNamespace()
-    parts: list[Any] = [unused, callers, unused, unused, unused]
+    callers: Any = SimpleNamespace(require_user=allowed)
+    unused: Any = SimpleNamespace()
     context: Any = SimpleNamespace(peer=str)
-    service = peer.PeerService(replication, *parts, 4)
+    service = peer.PeerService(replication, unused, callers, unused, unused, unused, 4)
     service._turnstile = Turnstile(waiting_max=0)
     request = peer_pb2.FetchRequest(store=store_to_pb(STORE), name=NAME)
     with pytest.raises(UnavailableError, match="are asked for here already"):

@@ -79,7 +79,7 @@ class Removal:
         return trashed
 
     async def delete(self, trashed: list[Path]) -> None:
-        """The second half of `remove`: delete from disk. What stays does not count, so nothing is raised."""
+        """The second half of `remove`: delete from disk. Raises nothing: the files do not count."""
         await self._trash.delete(trashed)
 
     def drop_file(self, store: StoreId, name: str) -> None:
