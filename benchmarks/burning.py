@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 
-BURN = "while True: sum(range(10000))"
+BURN = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): sum(range(100000))"
 PROCESSES = 2  # one for each core of a small machine
 
 
@@ -20,8 +21,13 @@ def add_busy(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def burning(processes: int = PROCESSES) -> Iterator[None]:
-    """Meanwhile, processes do nothing but use the processors."""
-    started = [subprocess.Popen([sys.executable, "-c", BURN], stdin=subprocess.DEVNULL) for _ in range(processes)]
+    """Meanwhile, processes do nothing but use the processors. They end with this one.
+
+    Each has a session of its own: Linux may share the processors out among sessions (autogroup), and all of them
+    together would then get no more than one process of a cluster.
+    """
+    command = [sys.executable, "-c", BURN, str(os.getpid())]
+    started = [subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True) for _ in range(processes)]
     try:
         yield
     finally:
