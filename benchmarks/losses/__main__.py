@@ -61,8 +61,8 @@ def _run() -> None:
     console = Console(stderr=True)
     work = Path(tempfile.mkdtemp(prefix="rhino-losses-", dir=arguments.dir)).resolve()
     try:
-        with burning(arguments.busy):
-            story = Scene(work, arguments.rounds, arguments.pause_s, console.print, arguments.only).run()
+        beside = burning(arguments.busy)
+        story = Scene(work, arguments.rounds, arguments.pause_s, console.print, arguments.only, beside).run()
         rows = rows_of(story)
     except RhinoError as error:
         raise RunError(f"{error}; data and logs are in {work}") from error

@@ -7,7 +7,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Collection
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -54,16 +54,26 @@ class Story:
 
 
 class Scene:
-    """Everything lies below `work`. `only`: kinds of losses; all, if it is empty. `say` gets a line for each loss."""
+    """Everything lies below `work`. `only`: kinds of losses; all, if it is empty. `say` gets a line for each loss.
+
+    `beside`: runs from the moment when query and standby run until the last loss is over.
+    """
 
     def __init__(
-        self, work: Path, rounds: int, pause_s: float, say: Callable[[str], None], only: Collection[str] = ()
+        self,
+        work: Path,
+        rounds: int,
+        pause_s: float,
+        say: Callable[[str], None],
+        only: Collection[str] = (),
+        beside: AbstractContextManager[None] | None = None,
     ) -> None:
         self._work = work
         self._rounds = rounds
         self._pause_s = pause_s
         self._say = say
         self._only = only
+        self._beside = beside or nullcontext()
         self._reaper = Reaper()
         self._applications = 0
         shape = ClusterShape(worker_cores=1, executor_memory_mb=512, applications=2, managers=2)
@@ -81,8 +91,8 @@ class Scene:
                 drivers.another()
                 self._wait("the standby", START_S, drivers.ready)
                 kinds = [one for one in losses(self._cluster, drivers) if not self._only or one.kind in self._only]
-                for _ in range(self._rounds):
-                    for loss in kinds:
+                with self._beside:
+                    for loss in kinds * self._rounds:
                         self._lose(loss)
                         self._wait("the standby", START_S, drivers.ready)
                 drivers.stop()
