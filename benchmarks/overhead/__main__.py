@@ -52,10 +52,7 @@ def _run() -> None:
         if arguments.archive:
             (folder / "archive").mkdir()
             shape = ClusterShape(manager_options=("--archive", str(folder / "archive")))
-        with (
-            LocalCluster(folder / "cluster", workers=arguments.workers, shape=shape) as cluster,
-            burning(arguments.busy),
-        ):
+        with LocalCluster(folder / "cluster", workers=arguments.workers, shape=shape) as cluster:
             for setting in arguments.settings:
                 for found in _measure(cluster, setting, folder / setting, arguments, console):
                     rows += found
@@ -86,11 +83,12 @@ def _measure(
             console.print(f"{setting} {load}: warming up")
             for subject in subjects:  # the JVMs load and compile the query's classes: nobody's batches pay for it
                 subject.run(spark, cluster, arguments.batches, counted=False)
-            for turn in range(arguments.rounds):
-                console.print(f"{setting} {load}: round {turn + 1} of {arguments.rounds}")
-                # Whoever goes first in one round goes last in the next.
-                for subject in subjects if turn % 2 == 0 else reversed(subjects):
-                    subject.run(spark, cluster, arguments.batches)
+            with burning(arguments.busy):
+                for turn in range(arguments.rounds):
+                    console.print(f"{setting} {load}: round {turn + 1} of {arguments.rounds}")
+                    # Whoever goes first in one round goes last in the next.
+                    for subject in subjects if turn % 2 == 0 else reversed(subjects):
+                        subject.run(spark, cluster, arguments.batches)
             yield rows_of(setting, subjects, *peaks(cluster))
     finally:
         spark.stop()
