@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from rhino_core.errors import UnknownError
 from rhino_core.foreign import numbers, read_json, reading
-from spark_connector.facts import replace_file
 from spark_connector.query_checkpoint import QueryCheckpoint
 
 FOLDER = "shadow"
@@ -151,4 +151,10 @@ class Results:
             return None
 
     def _write(self, name: str, fields: dict[str, Any]) -> None:
-        replace_file(self._folder / name, json.dumps(fields).encode())
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        temporary = self._folder / f".{name}.tmp"
+        with temporary.open("w") as out:
+            json.dump(fields, out)
+            out.flush()
+            os.fsync(out.fileno())
+        temporary.replace(self._folder / name)
