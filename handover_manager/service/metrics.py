@@ -95,6 +95,7 @@ class HandoverMetrics(Collector):
         """A handover has changed. It is counted once, when it has ended."""
         if handover.finished_ms is None or handover.handover_id in self._ended:
             return
+        self._ended.intersection_update(one.handover_id for one in self._core.handovers.all())  # others are dropped
         self._ended.add(handover.handover_id)
         outcome = handover.phase.value
         self._handovers.labels(outcome).inc()

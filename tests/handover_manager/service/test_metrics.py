@@ -70,6 +70,18 @@ def test_a_handover_counts_once_with_its_phases() -> None:
     assert whole_s > 300
 
 
+def test_ended_handovers_are_forgotten_with_the_core() -> None:
+    scene = Scene()
+    for handover_id in ("h1", "h2", "h3"):
+        handover = scene.play.start("w2", "0/0", handover_id=handover_id)
+        scene.play.now += 10_000
+        scene.play.see()
+        scene.metrics.announced(handover)
+        scene.play.core.handovers.forget(JOB)
+    assert scene.metrics._ended == {"h3"}
+    assert scene.value("rhino_handovers_total", outcome="rolled_back") == 3
+
+
 def test_a_prediction_is_compared_with_what_happened() -> None:
     scene = Scene()
     for number in range(4):
