@@ -44,7 +44,8 @@ class Contender:
     """The core of a manager: first a standby.
 
     The log of a standby has committed records only. A candidate takes the rest over from the greatest log on a
-    majority: this one has all committed records, as the log of a winner in Raft (section 5.4).
+    majority: this one has all committed records, as the log of a winner in Raft (section 5.4). It gives up if this log
+    changes while it reads: another leader, of this generation, has replaced records, and a mixture would be no log.
     """
 
     def __init__(
@@ -154,6 +155,8 @@ class Contender:
         if candidacy is not None:
             if (answer.generation, answer.witness) != (candidacy.generation, candidacy.source):
                 return []
+            if answer.last != candidacy.promises[answer.witness].last:
+                return self._stop(f"another leader has changed the log of {answer.witness}", now)
             if answer.records or answer.snapshot is not None:
                 candidacy.moved_at = now
             return [*self._learn(answer), *self._advance(candidacy, now)]

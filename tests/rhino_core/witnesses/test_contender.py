@@ -5,7 +5,7 @@ import pytest
 from rhino_core.errors import ConflictError, InvalidRequestError, UnavailableError
 from rhino_core.witnesses import events as ev
 from rhino_core.witnesses import log
-from rhino_core.witnesses.messages import Position, Promise, Record
+from rhino_core.witnesses.messages import Fetched, Position, Promise, Promised, Record
 from tests.rhino_core.witnesses.group import LEASE_S, Group, led_group
 
 
@@ -147,3 +147,26 @@ def test_a_candidate_finds_the_witnesses_of_today_through_those_of_yesterday(mon
     group.start("n")
     group.wait(3 * LEASE_S, "n")
     assert group.took("n", ev.Leads) == [ev.Leads(8)]
+
+
+def _fetched(witness: str, **values: object) -> Fetched:
+    """Of a witness whose log ends with two records of generation 3 that are not committed."""
+    usual = {"generation": 0, "promised": 3, "activity": 1, "after": 0, "records": (), "committed": 0}
+    told = {"last": Position(3, 2), "witnesses": ("a", "b", "c")}
+    return Fetched(witness=witness, **(usual | told | values))  # type: ignore[arg-type]
+
+
+def test_a_candidate_does_not_mix_a_log_with_the_one_that_replaces_it() -> None:
+    """Manager `o` is elected in the same generation by b and c, while `n` reads the log of a."""
+    candidate = Group().start("n")
+    for now in range(int(LEASE_S) + 1):
+        effects = [effect for witness in "abc" for effect in candidate.handle(_fetched(witness), now=now)]
+    assert any(isinstance(effect, ev.Send) and isinstance(effect.request, Promise) for effect in effects)
+    candidate.handle(Promised("a", 4, True, 4, Position(3, 2)), now=now)
+    old = Record(3, {"k": b"old"})
+    candidate.handle(_fetched("a", generation=4, promised=4, records=(old,)), now=now)
+    effects = candidate.handle(
+        _fetched("a", generation=4, promised=4, after=1, committed=1, last=Position(4, 1)), now=now
+    )
+    assert not [effect for effect in effects if isinstance(effect, ev.Committed)]
+    candidate.check_invariants()

@@ -16,6 +16,9 @@ SEEDS = 10_000
 SEEDS_FOR_A_BUG = 50
 # Tried before the others, as the first seeds do not find these bugs.
 FINDS: dict[str, int] = {}
+FOUND = (
+    4016,  # a candidate read a log that another leader of its generation replaced meanwhile, and mixed the two
+)
 
 
 @pytest.mark.timeout(1800)
@@ -26,6 +29,11 @@ def test_every_invariant_holds(seeds: range) -> None:
             seed, error = failure
             trace = "\n".join(run(seed, traced=True).trace[-60:])
             pytest.fail(f"python -m tests.simulation.witness --seed {seed}\n{trace}\n{error}")
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_seeds_have_found(seed: int) -> None:
+    assert run(seed).error is None
 
 
 @pytest.mark.timeout(600)
