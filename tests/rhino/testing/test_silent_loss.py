@@ -15,6 +15,7 @@ from rhino.client.overview import fetch_overview
 from rhino.testing.network import Namespaces
 from rhino.testing.reaper import Reaper
 from rhino.testing.rhino_daemons import start_manager, start_sidecar, wait_manager, wait_sidecar
+from rhino.testing.security import ClusterSecurity
 from rhino_core.settings import SidecarSettings
 from tests.worker_runtime.cluster import ROOT
 
@@ -29,13 +30,14 @@ NOTICED_S = 25.0  # a probe after 10 s, 5 s for its answer; the rest for a busy 
 DRIVER = """
 import queue, sys
 from rhino_core.rpc.channel import sync_channel
+from rhino_core.security.choice import client_transport
 from rhino_pb import common_pb2, handover_pb2 as pb, handover_pb2_grpc
 events = queue.Queue()
 settings = common_pb2.JobSettings(replication_factor=0, replication_factor_set=True)
 events.put(pb.DriverEvent(hello=pb.DriverHello(application_id="app", spark_version="4.3.0", settings=settings)))
 group = pb.TaskGroup(task_group=0, operators=[0], partitions=1)
 events.put(pb.DriverEvent(query_started=pb.QueryStarted(job="job", run_id="run", name="q", task_groups=[group])))
-stub = handover_pb2_grpc.HandoverManagerStub(sync_channel(sys.argv[1]))
+stub = handover_pb2_grpc.HandoverManagerStub(sync_channel(sys.argv[1], client_transport(sys.argv[2], "")))
 for command in stub.DriverSession(iter(events.get, None)):
     pass
 """
@@ -54,23 +56,29 @@ def wait_until(manager: str, wanted: bool, timeout_s: float) -> float:
 
 
 def test_a_manager_notices_a_driver_that_has_vanished(tmp_path: Path) -> None:
+    security = ClusterSecurity(tmp_path)
     with Namespaces(1) as network, Reaper() as reaper:
-        manager = start_manager(tmp_path / "m", log_dir=tmp_path, reaper=reaper, listen=f"{network.center}:0")
+        security.begin()
+        listen = f"{network.center}:0"
+        manager = start_manager(
+            tmp_path / "m", log_dir=tmp_path, reaper=reaper, listen=listen, cluster_key=security.key
+        )
         processes = [manager]
         try:
             address = wait_manager(manager)
             settings = SidecarSettings(
                 worker_id="w",
                 host=network.center,
-                listen=f"{network.center}:0",
+                listen=listen,
                 data_dir=tmp_path / "w",
                 socket=tmp_path / "s",
                 manager=address,
+                cluster_key=security.key,
             )
             sidecar = start_sidecar("sidecar", settings, log_dir=tmp_path, reaper=reaper)
             processes.append(sidecar)
             wait_sidecar(sidecar)
-            command = network.command(0, [sys.executable, "-c", DRIVER, address])
+            command = network.command(0, [sys.executable, "-c", DRIVER, address, str(tmp_path / "driver")])
             with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}"}) as driver:
                 try:
                     wait_until(address, True, 30)
@@ -81,3 +89,4 @@ def test_a_manager_notices_a_driver_that_has_vanished(tmp_path: Path) -> None:
         finally:
             for process in processes:
                 process.kill()
+            security.end()
