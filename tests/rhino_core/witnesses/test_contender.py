@@ -165,8 +165,6 @@ def test_a_candidate_does_not_mix_a_log_with_the_one_that_replaces_it() -> None:
     candidate.handle(Promised("a", 4, True, 4, Position(3, 2)), now=now)
     old = Record(3, {"k": b"old"})
     candidate.handle(_fetched("a", generation=4, promised=4, records=(old,)), now=now)
-    effects = candidate.handle(
-        _fetched("a", generation=4, promised=4, after=1, committed=1, last=Position(4, 1)), now=now
-    )
-    assert not [effect for effect in effects if isinstance(effect, ev.Committed)]
+    replaced = _fetched("a", generation=4, promised=4, after=1, committed=1, last=Position(4, 1))
+    assert not [effect for effect in candidate.handle(replaced, now=now) if isinstance(effect, ev.Committed)]
     candidate.check_invariants()
