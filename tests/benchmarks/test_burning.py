@@ -14,7 +14,7 @@ ENDS_WITHOUT_CLEANING_UP = """
 import os
 from benchmarks.burning import burning
 with burning(1):
-    print(open(f"/proc/self/task/{os.getpid()}/children").read())
+    print(open(f"/proc/self/task/{os.getpid()}/children").read(), flush=True)
     os._exit(0)
 """
 
