@@ -35,8 +35,8 @@ private[spark] class Rights(letGo: Path => Unit) extends Logging {
     troubles --= troubles.keySet.filterNot(run => runs(run) || checkpoints.contains(run))
   }
 
-  /** The next run of the query may have begun. */
-  private def end(run: UUID, checkpoint: Path): Unit = {
+  /** The next run of the query may have begun, and the act before may have ended this one. */
+  private def end(run: UUID, checkpoint: Path): Unit = if (checkpoints.contains(run)) {
     if (!checkpoints.exists { case (other, its) => other != run && its == checkpoint }) letGo(checkpoint)
     checkpoints.remove(run)
   }
