@@ -19,7 +19,7 @@ async def test_real_daemons_tell_their_figures_while_queries_and_workers_come_an
     assert soaked.came["batches"] > 0
     last = soaked.samples[-1]
     assert {"journal MB", "index MB", "store files", "a inbox files", "a anonymous MB", "a tasks"} <= last.keys()
-    assert last["manager size of Chains.groups"] > 0
+    assert last["manager size of GroupTable.by_id"] > 0
     assert last["a objects worker_runtime.push.sender.Link"] > 0
 
 
