@@ -44,8 +44,8 @@ class Contender:
     """The core of a manager: first a standby.
 
     The log of a standby has committed records only. A candidate takes the rest over from the greatest log on a
-    majority: this one has all committed records, as the log of a winner in Raft (section 5.4). It gives up if this log
-    changes while it reads: another leader, of this generation, has replaced records, and a mixture would be no log.
+    majority: this one has all committed records, as the log of a winner in Raft (section 5.4). The candidate gives
+    up if this log changes while it reads: another leader of its generation has replaced records.
     """
 
     def __init__(
