@@ -97,6 +97,8 @@ _STEPS = (
     "restart.request",  # an application asks for the query of another one
     "restart.answer",  # the request is granted, refused or withdrawn
     "restart.end",  # the restart is confirmed or returned
+    "restart.take_over",  # a standby kills a driver that hangs, or takes the right to run from it
+    "restart.start",  # an application with the right to run starts the query
 )
 NAMES = tuple(f"{step}.{when}" for step in _STEPS for when in ("before", "after"))
 _DECLARED = frozenset(NAMES)

@@ -62,7 +62,10 @@ def _run() -> None:
     work = Path(tempfile.mkdtemp(prefix="rhino-losses-", dir=arguments.dir)).resolve()
     try:
         beside = burning(arguments.busy)
-        story = Scene(work, arguments.rounds, arguments.pause_s, console.print, arguments.only, beside).run()
+        scene = Scene(
+            work, arguments.rounds, arguments.pause_s, console.print, arguments.only, beside, cold=arguments.cold
+        )
+        story = scene.run()
         rows = rows_of(story)
     except RhinoError as error:
         raise RunError(f"{error}; data and logs are in {work}") from error
@@ -85,6 +88,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="how often each of them is lost")
     parser.add_argument("--pause-s", type=float, default=10.0, help="seconds before a loss, and before the return")
     parser.add_argument("--only", action="append", default=[], choices=KINDS, help="only this loss; repeatable")
+    parser.add_argument("--cold", action="store_true", help="the standby driver has no executors while it waits")
     add_busy(parser)
     parser.add_argument("--dir", type=folder, help="where to work")
     parser.add_argument("--json", type=Path, help="write all results there")

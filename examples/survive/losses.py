@@ -34,8 +34,9 @@ class Drivers:
         self._standby: Process | None = None
 
     def ready(self) -> bool:
-        """Whether the standby has rehearsed."""
-        return self._standby is not None and "rehearsed" in self._standby.text()
+        """Whether the standby has rehearsed, or waits without."""
+        text = "" if self._standby is None else self._standby.text()
+        return "rehearsed" in text or "waits without a rehearsal" in text
 
     def kill(self) -> None:
         assert self._standby is not None

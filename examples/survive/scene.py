@@ -56,7 +56,8 @@ class Story:
 class Scene:
     """Everything lies below `work`. `only`: kinds of losses; all, if it is empty. `say` gets a line for each loss.
 
-    `beside`: runs from the moment when query and standby run until the last loss is over.
+    `beside`: runs from the moment when query and standby run until the last loss is over. `cold`: the standby has no
+    executors until the driver before it is gone.
     """
 
     def __init__(
@@ -67,6 +68,8 @@ class Scene:
         say: Callable[[str], None],
         only: Collection[str] = (),
         beside: AbstractContextManager[None] | None = None,
+        *,
+        cold: bool = False,
     ) -> None:
         self._work = work
         self._rounds = rounds
@@ -76,7 +79,7 @@ class Scene:
         self._beside = beside or nullcontext()
         self._reaper = Reaper()
         self._applications = 0
-        shape = ClusterShape(worker_cores=1, executor_memory_mb=512, applications=2, managers=2)
+        shape = ClusterShape(worker_cores=1, executor_memory_mb=512, applications=1 if cold else 2, managers=2)
         self._cluster = ElasticCluster(work / "cluster", workers=WORKERS, shape=shape)
         self._happened: list[Happened] = []
         self._logged: dict[int, float] = {}  # when each batch was, in seconds since the epoch

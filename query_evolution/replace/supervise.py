@@ -22,6 +22,7 @@ from query_evolution.replace.core import Act, Answer, End, Me, Phase, Restart, S
 from query_evolution.replace.driver import Driver
 from query_evolution.replace.folder import RestartFolder
 from query_evolution.replace.rehearsal import OtherOperatorsError, rehearse
+from rhino_core import failpoints
 from rhino_core.errors import (
     AccessDeniedError,
     ConflictError,
@@ -395,11 +396,15 @@ class Supervised:
             return False
         log.warning("the driver gives no sign of life: this standby runs its query", extra=extra)
         self._silence = Unchanged()  # if it fails, others have been faster
+        failpoints.hit("restart.take_over.before")
         if pid is None:
-            return self._driver.take_over(lock, sign)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        return self._driver.take(lock)  # or at the next look
+            taken = self._driver.take_over(lock, sign)
+        else:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            taken = False  # at the next look
+        failpoints.hit("restart.take_over.after")
+        return taken
 
     def _warm(self) -> None:
         """A standby whose sources have no rows, or whose machine is slow, is better cold than gone."""
@@ -435,7 +440,9 @@ class Supervised:
         self._committed = max(self._folder.committed(), default=-1)
         self._first = self._committed + 1
         try:
+            failpoints.hit("restart.start.before")
             self._driver.start()
+            failpoints.hit("restart.start.after")
         except Exception as error:  # it does not run, which ends the trial or the supervisor
             self._failure = error
 

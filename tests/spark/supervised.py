@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,8 +18,9 @@ from query_evolution import Supervised, Trial, supervise
 from tests.spark.queries import ROWS_PER_BATCH, consumed, source
 
 NAME = "supervised"
-VALUES = {"plus": "value + 1", "once": "value + 1", "triple": "value * 3", "minus": "-value", "fails": "value"}
+VALUES = {"plus": "value + 1", "once": "value + 1", "halts": "value + 1", "triple": "value * 3", "minus": "-value", "fails": "value"}
 TRIAL = Trial(batches=2, give_up_s=90, ask_s=120, rehearse_s=30)
+SILENT_S = 10.0  # of a driver, before a standby takes the query from it
 Rows = Callable[[DataFrame], DataFrame]
 
 
@@ -42,7 +45,8 @@ def start(
 ) -> Supervised:
     """The query in `folder`. Each version writes its name beside its rows. The sink of `fails` fails.
 
-    The sink of `once` keeps the first output of a batch, whatever happens in which order.
+    The sink of `once` keeps the first output of a batch, whatever happens in which order. The sink of `halts` stops
+    this process when it has written.
     """
 
     def sink(rows: DataFrame, batch_id: int) -> None:
@@ -52,6 +56,8 @@ def start(
         named = rows.select("*", F.lit(batch_id).alias("batch_id"), F.lit(version).alias("version"))
         if version != "once":
             named.write.mode("overwrite").parquet(f"{folder}/output/{batch_id}")
+            if version == "halts":
+                os.kill(os.getpid(), signal.SIGSTOP)
             return
         attempt = Path(f"{folder}/attempts/{uuid.uuid4()}")
         named.write.parquet(str(attempt))

@@ -30,7 +30,7 @@ from spark_connector.query_checkpoint import QueryCheckpoint
 from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.queries import QUERIES, join, source
 from tests.spark.run import Run, assert_same_rows
-from tests.spark.supervised import TRIAL, expected, result, scored, start, totals, versions
+from tests.spark.supervised import SILENT_S, TRIAL, expected, result, scored, start, totals, versions
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
 SETTINGS = {"spark.sql.shuffle.partitions": "2"}
@@ -174,17 +174,32 @@ def test_joins_with_schema_files_of_their_own_are_compared_before_anything_is_as
 class Other:
     """A version in a process of its own, on the host of a worker."""
 
-    def __init__(self, cluster: LocalCluster, story: Story, version: str, failpoint: str = "", worker: int = 0) -> None:
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        story: Story,
+        version: str,
+        failpoint: str = "",
+        worker: int = 0,
+        *,
+        standby: bool = False,
+    ) -> None:
         host = cluster.workers[worker].host
         local = {"spark.master": "local[2]", "spark.driver.host": host, "spark.driver.bindAddress": host}
         conf = cluster.conf(version, SETTINGS | local)
         command = [sys.executable, "-m", "tests.spark.supervised_app", json.dumps(conf), str(story.folder), version]
+        command.append("standby" * standby)
         environment = os.environ | {"RHINO_FAILPOINTS": failpoint}
         self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
 
     def line(self) -> str:
         assert self.process.stdout is not None
         return self.process.stdout.readline().rstrip()
+
+    @property
+    def halted(self) -> bool:
+        """Whether it was stopped by SIGSTOP. Its JVM goes on."""
+        return "\nState:\tT" in Path(f"/proc/{self.process.pid}/status").read_text()
 
     def kill(self) -> None:
         """kill -9 of this process. Its JVM ends with it."""
@@ -310,7 +325,7 @@ def test_a_standby_takes_over_from_a_driver_that_hangs(
     try:
         jvm = int(other.line().removeprefix("jvm "))
         wait_for(lambda: story.logged >= 2, "two batches", timeout_s=180)
-        waiting = start(spark, tmp_path, "once", trial=replace(TRIAL, silent_s=10), standby=True)
+        waiting = start(spark, tmp_path, "once", trial=replace(TRIAL, silent_s=SILENT_S), standby=True)
         wait_for(lambda: waiting.rehearsed, "it has rehearsed", timeout_s=120)
         story.advance()
         assert waiting.query is None
@@ -327,3 +342,50 @@ def test_a_standby_takes_over_from_a_driver_that_hangs(
         story.check("once")
     finally:
         other.kill()
+
+
+WRITTEN = "output.written"  # not a failpoint: the sink of the first batch stops the standby
+TAKEOVER = ["restart.start.before", "restart.start.after", WRITTEN]
+SILENT_TAKEOVER = ["restart.take_over.before", "restart.take_over.after"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("point", [*TAKEOVER, *SILENT_TAKEOVER])
+def test_a_standby_is_killed_while_it_takes_over(
+    cluster: LocalCluster, spark: SparkSession, tmp_path: Path, point: str
+) -> None:
+    """The driver dies or hangs, its standby stops at a point of the takeover and dies, and the next one goes on."""
+    story = Story(spark, tmp_path)
+    driver = Other(cluster, story, "plus")
+    others = [driver]
+    try:
+        jvm = int(driver.line().removeprefix("jvm "))
+        wait_for(lambda: story.logged >= 2, "two batches", timeout_s=180)
+        version, failpoint = ("halts", "") if point == WRITTEN else ("plus", f"{point}=stop")
+        standby = Other(cluster, story, version, failpoint, standby=True)
+        others.append(standby)
+        assert standby.line().startswith("jvm ")
+        assert standby.line() == "ready"
+        story.advance()
+        if point in TAKEOVER:
+            driver.kill()
+        else:
+            os.kill(jvm, signal.SIGSTOP)
+        wait_for(lambda: standby.halted, f"the standby stops at {point}", timeout_s=60)
+        logged = story.logged
+        last = start(spark, tmp_path, "plus", trial=replace(TRIAL, silent_s=SILENT_S), standby=True)
+        wait_for(lambda: last.phase is Phase.BLOCKED, "the last one waits")
+        if point != "restart.take_over.after":  # the driver has ended, and nobody has the right
+            assert story.restarts.owned()
+            assert story.logged == logged
+        standby.kill()
+        wait_for(lambda: story.logged > logged, "the last one runs the query", timeout_s=120)
+        story.advance()
+        assert last.phase is Phase.RUNNING
+        last.stop()
+        assert last.wait() is Outcome.STOPPED
+        story.check("plus")
+        assert not story.restarts.read(), "nobody was asked"
+    finally:
+        for other in others:
+            other.kill()
