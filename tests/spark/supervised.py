@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
+import threading
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,7 +18,14 @@ from query_evolution import Supervised, Trial, supervise
 from tests.spark.queries import ROWS_PER_BATCH, consumed, source
 
 NAME = "supervised"
-VALUES = {"plus": "value + 1", "once": "value + 1", "halts": "value + 1", "triple": "value * 3", "minus": "-value", "fails": "value"}
+VALUES = {
+    "plus": "value + 1",
+    "once": "value + 1",
+    "halts": "value + 1",
+    "triple": "value * 3",
+    "minus": "-value",
+    "fails": "value",
+}
 TRIAL = Trial(batches=2, give_up_s=90, ask_s=120, rehearse_s=30)
 SILENT_S = 10.0  # of a driver, before a standby takes the query from it
 Rows = Callable[[DataFrame], DataFrame]
@@ -57,7 +64,7 @@ def start(
         if version != "once":
             named.write.mode("overwrite").parquet(f"{folder}/output/{batch_id}")
             if version == "halts":
-                os.kill(os.getpid(), signal.SIGSTOP)
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # before this thread goes on
             return
         attempt = Path(f"{folder}/attempts/{uuid.uuid4()}")
         named.write.parquet(str(attempt))

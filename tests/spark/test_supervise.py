@@ -374,8 +374,10 @@ def test_a_standby_is_killed_while_it_takes_over(
         wait_for(lambda: standby.halted, f"the standby stops at {point}", timeout_s=60)
         logged = story.logged
         last = start(spark, tmp_path, "plus", trial=replace(TRIAL, silent_s=SILENT_S), standby=True)
-        wait_for(lambda: last.phase is Phase.BLOCKED, "the last one waits")
-        if point != "restart.take_over.after":  # the driver has ended, and nobody has the right
+        if point == "restart.take_over.after":  # the driver has ended, and nobody has the right
+            wait_for(lambda: last.phase is Phase.RUNNING, "the last one takes it")
+        else:
+            wait_for(lambda: last.phase is Phase.BLOCKED, "the last one waits")
             assert story.restarts.owned()
             assert story.logged == logged
         standby.kill()
