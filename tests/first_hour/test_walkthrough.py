@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.first_hour.terminal import Terminal
 from tests.spark.conftest import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
+REGISTERED = re.compile(r"Registering worker (\S+)")
 PAGE = ROOT / "docs/operate/walkthrough.md"
 
 
@@ -52,7 +54,8 @@ def test_a_day_of_operation(wheel: Path, tmp_path: Path, monkeypatch: pytest.Mon
         reader.types()
         wait_for(lambda: seen(manager, three_live), "worker-2 is back")
         workers = (tmp_path / "master.log").read_text
-        wait_for(lambda: workers().count("Registering worker") == 4, "its Spark worker is back")
+        # A worker on a busy machine registers twice, with the same port.
+        wait_for(lambda: len({*REGISTERED.findall(workers())}) == 4, "its Spark worker is back")
         reader.compares()
         reader.compares()
         wait_for(lambda: seen(manager, whole) and seen(manager, measured), "all copies")
