@@ -105,7 +105,13 @@ def _links_stay() -> None:
 def _settings_stay() -> None:
     from replication_manager.protocol.changes.chains import Chains
 
-    Chains.forget_settings = lambda self, job: None  # type: ignore[method-assign]
+    def leaking(self: Chains, job: str) -> None:
+        """Leaves many for each job: few jobs come and go on a busy machine."""
+        if settings := self.settings_of(job):
+            for copy in range(50):
+                self.remember(f"{job} {copy}", settings)
+
+    Chains.forget_settings = leaking  # type: ignore[method-assign]
 
 
 def _descriptors_stay() -> None:

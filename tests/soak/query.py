@@ -89,6 +89,7 @@ class Query:
         self._branches: list[list[Version]] = [[] for _ in range(partitions)]  # since the newest snapshot
         self._writers = [""] * partitions
         self._done = 0
+        self._named: set[str] = set()  # workers with executors, as the driver has said
 
     async def live(self, batches: int) -> None:
         """So many; a batch that fails ends the run, and the query is started again."""
@@ -118,6 +119,7 @@ class Query:
 
     async def _start(self) -> None:
         self._run_id = uuid.uuid4().hex
+        self._named.clear()
         self.driver = FakeDriver(self._daemons.address)
         await self.driver.hello()
         await self.driver.started(self.job, self.partitions, run_id=self._run_id)
@@ -135,7 +137,11 @@ class Query:
     # ------------------------------------------------------------ batches
 
     async def _batch(self) -> None:
+        assert self.driver is not None
         number = self._logged[0][-1].version + 1
+        for worker in {*self._daemons.steady()} - self._named:  # members take files of workers with executors only
+            await self.driver.executor(worker, f"host-{worker}", worker)
+            self._named.add(worker)
         async with asyncio.timeout(30):
             written = await together(*(self._task(p, number) for p in range(self.partitions)))
         for partition, version in enumerate(written):
@@ -144,7 +150,6 @@ class Query:
             self._logged[partition] = [*kept, version][-KEPT:]
         versions = [StoreVersion(self._store(p), v) for p, v in enumerate(written)]
         floors = [StoreVersion(self._store(p), kept[0]) for p, kept in enumerate(self._logged) if kept[0].version]
-        assert self.driver is not None
         await self.driver.report(self.job, number - 1, versions, self._run_id, floors)
         self._came["batches"] += 1
         self._done += 1
