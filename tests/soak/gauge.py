@@ -20,6 +20,7 @@ SOCKET, LEAK = "TEST_GAUGE", "TEST_LEAK"
 PERIODS: dict[str, Any] = {  # minutes and hours in a real cluster
     "handover_manager.plan.measurements.KEPT": 4,
     "handover_manager.drive.handovers.ENDED_MAX": 20,
+    "handover_manager.queries.history.ACTIONS_MAX": 20,
     "replication_manager.protocol.placement.lagging.COOLDOWN_S": 2.0,
     "replication_manager.protocol.placement.lagging.COOLDOWN_S_MAX": 5.0,
     "replication_manager.protocol.workers.bootstrap.GIVEN_UP_MAX": 10,
