@@ -14,7 +14,8 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,14 +71,14 @@ class Contest:
         Raises UnavailableError when this manager no longer leads. The next leader may know the values, or not.
         """
         done: Future[None] = Future()
-        try:
+        with suppress(RuntimeError):  # the loop is closed, so `over` is done
             self._loop.call_soon_threadsafe(self._put, values, (), done)
-        except RuntimeError:  # the loop is closed
-            raise UnavailableError("this manager no longer leads") from None
-        try:
-            done.result(2 * self._lease_s)  # without a majority the thread itself gives up earlier
-        except TimeoutError:
-            raise UnavailableError("no majority of the witnesses has answered in time") from None
+        wait((done, self.over), 2 * self._lease_s, FIRST_COMPLETED)
+        if done.done():
+            return done.result()
+        if self.over.done():
+            raise UnavailableError(str(self.over.exception()))
+        raise UnavailableError("no majority of the witnesses has answered in time")
 
     def close(self) -> None:
         """Ends the thread. May be called again."""
@@ -103,7 +104,7 @@ class Contest:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         reason = error if isinstance(error, Exception) else UnavailableError("the manager stops")
-        waiting: list[Future[Any]] = [self.lead, self.over, *self._puts.values()]
+        waiting: list[Future[Any]] = [self.lead, self.over]
         for future in waiting:
             if not future.done():
                 future.set_exception(reason)
@@ -171,11 +172,11 @@ class Contest:
             self._put({}, tuple(sorted(after)), done)
 
     def _put(self, values: Mapping[str, bytes | None], witnesses: tuple[str, ...], done: Future[None]) -> None:
+        if self._runner is None or not self._runner.open:
+            return  # `over` has the reason, or will have it
         number = next(self._numbers)
         self._puts[number] = done
         try:
-            if self._runner is None:
-                raise UnavailableError("this manager does not lead")
             self._runner.handle(ev.Put(number, values, witnesses))
         except RhinoError as error:
             if self._puts.pop(number, None) is not None:
@@ -202,7 +203,7 @@ class Contest:
             case ev.PutDone(number):
                 self._puts.pop(number).set_result(None)
             case ev.PutFailed(number):
-                self._puts.pop(number).set_exception(UnavailableError("this manager no longer leads"))
+                del self._puts[number]  # `Stopped` follows, and tells the reason
             case ev.Stopped(reason):
                 raise UnavailableError(f"this manager no longer leads: {reason}")
             case ev.JournalEmpty():
