@@ -17,7 +17,7 @@ from handover_manager.adapt.windows import forecast
 from rhino_model.intents import Rebalance, Weight
 from workloads.adaptation import traces
 
-SEEDS = 24
+SEEDS = 12
 
 
 FOUND = (

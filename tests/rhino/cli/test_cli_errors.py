@@ -190,7 +190,7 @@ def test_a_manager_without_a_journal_leaves_none_behind(tmp_path: Path) -> None:
     assert not (tmp_path / "CURRENT").exists()
 
 
-@pytest.mark.parametrize("command", few([["drain", "w1"], ["status"], ["scrub"], ["plan", "rebalance", "--job", "j"]]))
+@pytest.mark.parametrize("command", few([["scrub"], ["drain", "w1"], ["status"], ["plan", "rebalance", "--job", "j"]]))
 def test_the_address_of_a_sidecar_is_not_the_managers(command: list[str], sidecar: dict[str, str]) -> None:
     require_one_line(rhino(*command, "--manager", sidecar["peer_address"]), UNREACHABLE, sidecar["peer_address"])
 

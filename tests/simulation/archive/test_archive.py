@@ -18,7 +18,7 @@ SEEDS_FOR_A_BUG = 100
 FINDS = {
     "damaged_manifest_has_no_packs": 5,
     "rounds_never_end": 65,
-    "claim_is_read_once": 8,
+    "claim_is_read_once": 4,
     "answers_to_any_round_count": 2,
     "a_rewind_does_not_end_the_round": 105,
     "refused_groups_count_as_done": 15,
