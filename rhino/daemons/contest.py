@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from rhino.daemons.witness_links import WitnessLinks
 from rhino_core.errors import InvalidSettingError, PreconditionError, RhinoError, UnavailableError
@@ -68,7 +67,8 @@ class Contest:
     def put(self, values: Mapping[str, bytes | None]) -> None:
         """Returns when a majority of the witnesses has the values on disk.
 
-        Raises UnavailableError when this manager no longer leads. The next leader may know the values, or not.
+        Raises UnavailableError with the reason when this manager no longer leads. The next leader may know the values,
+        or not.
         """
         done: Future[None] = Future()
         with suppress(RuntimeError):  # the loop is closed, so `over` is done
@@ -78,7 +78,7 @@ class Contest:
             return done.result()
         if self.over.done():
             raise UnavailableError(str(self.over.exception()))
-        raise UnavailableError("no majority of the witnesses has answered in time")
+        raise UnavailableError("this manager no longer leads: no majority of the witnesses has answered in time")
 
     def close(self) -> None:
         """Ends the thread. May be called again."""
@@ -104,8 +104,7 @@ class Contest:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         reason = error if isinstance(error, Exception) else UnavailableError("the manager stops")
-        waiting: list[Future[Any]] = [self.lead, self.over]
-        for future in waiting:
+        for future in (self.lead, self.over):
             if not future.done():
                 future.set_exception(reason)
 

@@ -14,11 +14,11 @@ from rhino_core.errors import UnavailableError
 from rhino_core.witnesses.acceptor import Acceptor, Reply, Stored
 from rhino_core.witnesses.messages import Answer, Promise, Request
 
-LEASE_S = 3.0  # a thread that waits for a processor for half of it loses the journal
+LEASE_S = 3.0  # a leader stops if its thread gets no processor for half of it
 
 
 class Witnesses:
-    """In the place of the connections. They answer at once."""
+    """Replace the connections, and answer at once."""
 
     def __init__(self) -> None:
         self._witnesses = {name: Acceptor(name, Stored()) for name in "abc"}
@@ -33,7 +33,7 @@ class Witnesses:
                 answered(effect.answer)
 
     def elect(self, generation: int) -> None:
-        """Another manager."""
+        """All of them promise the journal to another manager."""
         for witness in self._witnesses.values():
             witness.handle(Promise(witness.cluster, generation, "other"), now=0.0)
 
@@ -55,7 +55,7 @@ def contest(witnesses: Witnesses) -> Iterator[Contest]:
 
 
 def test_each_write_tells_why_this_manager_no_longer_leads(witnesses: Witnesses, contest: Contest) -> None:
-    """Also one that comes while the thread ends. The process ends with the first of these errors."""
+    """A write can also come while the thread ends. The process ends with the error of its first failed write."""
     generation = contest.lead.result(60).generation
 
     def write(writer: int) -> None:
